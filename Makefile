@@ -1,0 +1,52 @@
+# The commands of the repository. `make help` lists them; each does what it needs first, and only what changed since.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+VENV := .venv
+BIN := $(VENV)/bin
+STAMPS := .stamps
+TORCH := torch==2.13.0
+
+.PHONY: help setup setup-test demo test check lint bench clean
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+
+setup: $(STAMPS)/venv ## .venv with `pit`, `snakepit` and all that they need
+	@scripts/system-packages run || true
+
+setup-test: $(STAMPS)/venv $(STAMPS)/torch
+	@scripts/system-packages test
+
+demo: setup ## a cluster on this machine, and a training job on it
+	@scripts/demo
+
+test: setup-test lint ## every test, with the real programs
+	$(BIN)/pytest tests
+
+check: $(STAMPS)/venv lint ## format, lint, types, imports, fast tests
+	$(BIN)/pytest tests -q -m "not system"
+
+lint: $(STAMPS)/venv
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(STAMPS)/venv ## how fast, next to the peers, as ratios
+	@scripts/system-packages run
+	@for script in bench/bench_*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+clean: ## removes what was made here (.venv, caches)
+	rm -rf $(VENV) $(STAMPS) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find src tests bench scripts -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(STAMPS)/venv: pyproject.toml scripts/make-venv
+	@scripts/make-venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[server,dev]'
+	@mkdir -p $(STAMPS) && touch $@
+
+# Only the tests of distributed jobs need it, so `make setup` and `make demo` go without these megabytes.
+$(STAMPS)/torch: $(STAMPS)/venv
+	$(BIN)/pip install --quiet --disable-pip-version-check $(TORCH) numpy
+	@touch $@

@@ -1,0 +1,1 @@
+"""The `snakepit` command: serve, init, doctor and the other things an admin does."""

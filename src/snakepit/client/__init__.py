@@ -1,0 +1,1 @@
+"""A light library to talk with a service: plain HTTP, streams, login."""

@@ -1,0 +1,1 @@
+"""Doing: the ways processes are run on nodes."""

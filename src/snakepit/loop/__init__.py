@@ -1,0 +1,1 @@
+"""Look, decide, write down, act."""

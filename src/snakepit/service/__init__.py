@@ -1,0 +1,1 @@
+"""The HTTP service: verbs, routes, tokens."""

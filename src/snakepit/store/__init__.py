@@ -1,0 +1,1 @@
+"""Remembering: what was acknowledged, on disk."""
