@@ -1,0 +1,76 @@
+"""The repository's own promises: what the client carries, what may be written in it, and that waiting waits."""
+
+import asyncio
+import importlib.metadata
+import itertools
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.waiting import await_until, wait_until
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_the_client_alone_needs_click_and_rich_and_nothing_else() -> None:
+    requires = importlib.metadata.requires("snakepit-scheduler") or []
+    base = {re.split(r"[<>=!~\[; ]", line)[0] for line in requires if "extra ==" not in line}
+    assert base == {"click", "rich"}
+
+
+def test_pit_and_snakepit_are_commands() -> None:
+    scripts = importlib.metadata.distribution("snakepit-scheduler").entry_points.select(group="console_scripts")
+    assert {(script.name, script.value) for script in scripts} >= {
+        ("pit", "snakepit.pit.main:main"),
+        ("snakepit", "snakepit.admin.main:main"),
+    }
+
+
+def test_every_relative_link_in_the_texts_leads_somewhere() -> None:
+    broken = [
+        f"{text.relative_to(ROOT)}: {target}"
+        for text in tracked("*.md")
+        for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", text.read_text())
+        if not (text.parent / target).exists()
+    ]
+    assert broken == []
+
+
+def test_make_help_names_every_command_of_the_repository() -> None:
+    shown = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert {line.split()[0] for line in shown.splitlines()} == {
+        "setup",
+        "demo",
+        "test",
+        "check",
+        "bench",
+        "clean",
+        "help",
+    }
+
+
+def test_waiting_gives_the_first_truthy_value() -> None:
+    counter = itertools.count()
+    assert wait_until(lambda: next(counter), timeout_s=5) == 1
+
+
+def test_waiting_in_vain_says_what_for_and_what_was_seen() -> None:
+    with pytest.raises(AssertionError, match=r"not true within 0.02 s: the moon \(last seen: 0\)"):
+        wait_until(lambda: 0, timeout_s=0.02, message="the moon")
+
+
+def test_async_waiting_takes_plain_and_coroutine_facts() -> None:
+    async def ready() -> str:
+        return "yes"
+
+    async def both() -> tuple[str, str]:
+        return await await_until(ready), await await_until(lambda: "plain")
+
+    assert asyncio.run(both()) == ("yes", "plain")
+
+
+def tracked(pattern: str) -> list[Path]:
+    listed = subprocess.run(["git", "ls-files", "-z", pattern], cwd=ROOT, capture_output=True, check=True).stdout
+    return [ROOT / name for name in listed.decode().split("\0") if name]
