@@ -19,7 +19,7 @@ setup-test: $(STAMPS)/venv $(STAMPS)/torch
 	@scripts/system-packages test
 
 demo: setup ## a cluster on this machine, and a training job on it
-	@scripts/demo
+	@$(BIN)/python scripts/demo.py
 
 test: setup-test lint ## every test, with the real programs
 	$(BIN)/pytest tests

@@ -61,7 +61,8 @@ class Postgres:
         return self.home / "data"
 
     def url(self, database: str) -> str:
-        return f"postgresql://{OWNER}@127.0.0.1:{self.port}/{database}"
+        """As SQLAlchemy and the `database` key of the configuration want it."""
+        return f"postgresql+psycopg://{OWNER}@127.0.0.1:{self.port}/{database}"
 
     def fresh_database(self, name: str) -> str:
         """Makes the empty database `name` (letters, digits, _; dropped first when it exists); its URL."""
