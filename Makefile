@@ -35,7 +35,8 @@ lint: $(STAMPS)/venv
 
 bench: $(STAMPS)/venv ## how fast, next to the peers, as ratios
 	@scripts/system-packages run
-	@for script in bench/bench_*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+	@for bench in $(basename $(notdir $(wildcard bench/bench_*.py))); do \
+		echo "== $$bench"; $(BIN)/python -m bench.$$bench || exit 1; done
 
 clean: ## removes what was made here (.venv, caches)
 	rm -rf $(VENV) $(STAMPS) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,1 @@
+"""How fast Snakepit is, side by side with its peers in the same run; results are ratios, since machines differ."""
