@@ -69,7 +69,9 @@ class Place:
         plain = {
             name: value for name, value in os.environ.items() if not name.startswith(("SNAKEPIT_", "PIT_", "GIT_"))
         }
-        return {**plain, "PATH": path, "HOME": str(self.home / "user"), "PYTHONUNBUFFERED": "1"}
+        copied = self.home / "python" / "lib"
+        libraries = {"LD_LIBRARY_PATH": str(copied)} if copied.exists() else {}
+        return {**plain, **libraries, "PATH": path, "HOME": str(self.home / "user"), "PYTHONUNBUFFERED": "1"}
 
 
 def main() -> int:
@@ -343,11 +345,14 @@ def reachable_programs(home: Path) -> Path:
 
 
 def reachable_interpreter(home: Path) -> Path:
+    """A Python that others can start too: this one, the system's, or else a copy of this one."""
     base = Path(sys.base_prefix)
     name = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    trial = [*as_somebody_else(), str(base / "bin" / name), "-c", "import venv, ensurepip, ssl, sqlite3"]
-    if subprocess.run(trial, cwd="/", capture_output=True).returncode == 0:
-        return base / "bin" / name
+    fits = "import sys, venv, ensurepip, ssl, sqlite3; sys.exit(sys.version_info < (3, 11))"
+    for candidate in (base / "bin" / name, Path("/usr/bin/python3"), Path("/usr/local/bin/python3")):
+        trial = [*as_somebody_else(), str(candidate), "-c", fits]
+        if candidate.exists() and subprocess.run(trial, cwd="/", capture_output=True).returncode == 0:
+            return candidate
     shutil.copytree(base, home / "python", symlinks=True, ignore=shutil.ignore_patterns("test", "site-packages", "*.a"))
     return home / "python" / "bin" / name
 
