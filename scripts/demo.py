@@ -71,7 +71,12 @@ class Place:
         }
         copied = self.home / "python" / "lib"
         libraries = {"LD_LIBRARY_PATH": str(copied)} if copied.exists() else {}
-        return {**plain, **libraries, "PATH": path, "HOME": str(self.home / "user"), "PYTHONUNBUFFERED": "1"}
+        own = {
+            "HOME": str(self.home / "user"),
+            "SNAKEPIT_CONF": str(self.home / "snakepit.conf"),
+            "PYTHONUNBUFFERED": "1",
+        }
+        return {**plain, **libraries, **own, "PATH": path}
 
 
 def main() -> int:
@@ -80,6 +85,7 @@ def main() -> int:
     home.chmod(0o755)
     try:
         (home / "user").mkdir()
+        (home / "snakepit.conf").touch()
         place = Place(home, reachable_programs(home))
         with git_server(place) as origin, service(place) as address:
             tour(place, origin, address)

@@ -1,0 +1,18 @@
+"""The reference keeps up with the program: a key that is not described, or described and not there, fails here."""
+
+import re
+from pathlib import Path
+
+from snakepit import config
+
+REFERENCE = Path(__file__).parent.parent / "docs" / "reference"
+
+
+def test_every_configuration_key_is_described_once_and_no_other() -> None:
+    described = re.findall(r"^\| `(\w+)` \|", (REFERENCE / "configuration.md").read_text(), re.MULTILINE)
+    assert sorted(described) == sorted(config.KEYS)
+
+
+def test_every_obsolete_key_is_said_to_be() -> None:
+    text = (REFERENCE / "configuration.md").read_text()
+    assert [key for key in (*config.OBSOLETE, *config.RENAMED) if f"`{key}`" not in text] == []
