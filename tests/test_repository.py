@@ -3,8 +3,11 @@
 import asyncio
 import importlib.metadata
 import itertools
+import os
 import re
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -69,6 +72,34 @@ def test_async_waiting_takes_plain_and_coroutine_facts() -> None:
         return await await_until(ready), await await_until(lambda: "plain")
 
     assert asyncio.run(both()) == ("yes", "plain")
+
+
+SKIPS = """
+import pytest
+def test_that_skips(): pytest.skip("the thing is not here")
+"""
+
+
+@pytest.mark.parametrize(
+    ("room", "variable", "passes"), [("system", "1", False), ("system", "", True), ("core", "1", True)]
+)
+def test_a_skipped_system_test_fails_the_run_where_none_may_be_left_out(
+    tmp_path: Path, room: str, variable: str, passes: bool
+) -> None:
+    rooms = tmp_path / "tests"
+    (rooms / room).mkdir(parents=True)
+    for name in ("__init__.py", "conftest.py", "postgres.py"):
+        shutil.copy(ROOT / "tests" / name, rooms / name)
+    (rooms / room / "test_something.py").write_text(SKIPS)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "markers=system", "tests"],
+        cwd=tmp_path,
+        env={**os.environ, "SNAKEPIT_NO_SKIPS": variable},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode == 0) is passes, done.stdout
+    assert ("not allow" in done.stdout) is not passes
 
 
 def tracked(pattern: str) -> list[Path]:
