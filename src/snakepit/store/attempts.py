@@ -1,0 +1,189 @@
+"""Attempts of tasks, their processes, and the cards these were given. The first word about an end counts."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import ColumnElement, Connection, Table, and_, bindparam, func, select
+
+from snakepit.core.job import AttemptId, Ended, Outcome, ProcessId
+from snakepit.store.rows import AttemptRow, ProcessRow, Sample
+from snakepit.store.schema import attempts, grants, jobs, tasks
+from snakepit.store.schema import processes as table
+from snakepit.store.statements import insert_all, insert_into
+
+if TYPE_CHECKING:
+    from snakepit.core.placement import Grant, Placed, Placement
+
+STARTING, RUNNING, ENDED = "starting", "running", "ended"
+
+
+def begin(c: Connection, id: AttemptId, placement: Placement, now: datetime) -> None:
+    """Writes down the attempt and what it was given, before anything is done. Doing it again changes nothing."""
+    fresh = insert_into(c, tasks).values(job=id.job, task=id.task, attempt=id.attempt)
+    c.execute(fresh.on_conflict_do_update(index_elements=[tasks.c.job, tasks.c.task], set_={"attempt": id.attempt}))
+    if id.task == 0:
+        c.execute(jobs.update().where(jobs.c.id == id.job).values(attempt=id.attempt))
+    insert_all(c, attempts, [_key(id) | {"started_at": now, "reason": ""}])
+    placed = list(enumerate(placement.processes))
+    insert_all(c, table, (_new_process(ProcessId(id, number), process) for number, process in placed))
+    insert_all(
+        c,
+        grants,
+        (_new_grant(ProcessId(id, number), grant) for number, process in placed for grant in process.grants),
+    )
+
+
+def next_number(c: Connection, job: int, task: int = 0) -> int:
+    """The number of the task's next attempt: 0 for the first."""
+    which = select(func.max(attempts.c.attempt)).where(attempts.c.job == job, attempts.c.task == task)
+    last: int | None = c.execute(which).scalar()
+    return 0 if last is None else last + 1
+
+
+def find(c: Connection, id: AttemptId) -> AttemptRow | None:
+    row = c.execute(select(attempts).where(_is(attempts, id))).first()
+    return _attempt(row) if row else None
+
+
+def processes(c: Connection, id: AttemptId) -> list[ProcessRow]:
+    """By number."""
+    return _processes(c, _is(table, id), _is(grants, id)).get(id, [])
+
+
+def live(c: Connection) -> list[tuple[AttemptRow, list[ProcessRow]]]:
+    """Attempts that did not end, by number."""
+    going = select(attempts.c.job).where(attempts.c.ended_at.is_(None))
+    return _with_processes(c, attempts.c.ended_at.is_(None), table.c.job.in_(going), grants.c.job.in_(going))
+
+
+def of_job(c: Connection, job: int) -> list[tuple[AttemptRow, list[ProcessRow]]]:
+    """All that ever were, by task and number."""
+    return _with_processes(c, attempts.c.job == job, table.c.job == job, grants.c.job == job)
+
+
+def process_created(c: Connection, id: ProcessId, address: str, ports: Iterable[int] = ()) -> None:
+    """It stands ready, and is reached there."""
+    c.execute(table.update().where(_is_process(id)).values(address=address, ports=tuple(ports)))
+
+
+def process_running(c: Connection, id: ProcessId) -> bool:
+    """Whether that is news; one that ended stays ended."""
+    news = table.update().where(_is_process(id), table.c.phase == STARTING)
+    return c.execute(news.values(phase=RUNNING)).rowcount == 1
+
+
+def process_ended(c: Connection, id: ProcessId, ended: Ended, log_bytes: int = 0) -> bool:
+    """Whether this was the first word about it; later ones change nothing."""
+    values: dict[str, Any] = {"phase": ENDED, "code": ended.code, "cause": ended.cause}
+    values |= {
+        "note": ended.note,
+        "result": ended.result,
+        "ended_at": datetime.fromtimestamp(ended.at, UTC),
+        "log_bytes": log_bytes,
+    }
+    news = table.update().where(_is_process(id), table.c.phase != ENDED)
+    return c.execute(news.values(**values)).rowcount == 1
+
+
+def end(c: Connection, id: AttemptId, outcome: Outcome | None, reason: str, now: datetime) -> bool:
+    """Whether it ended now; one that ended before keeps its outcome."""
+    over = {"ended_at": now, "outcome": outcome}
+    news = attempts.update().where(_is(attempts, id), attempts.c.ended_at.is_(None))
+    if c.execute(news.values(reason=reason, **over)).rowcount == 0:
+        return False
+    task = tasks.update().where(tasks.c.job == id.job, tasks.c.task == id.task, tasks.c.attempt == id.attempt)
+    c.execute(task.values(**over))
+    return True
+
+
+def add_usage(c: Connection, samples: Iterable[Sample]) -> None:
+    """Adds looks at cards to the sums of their grants, all in one statement."""
+    rows = [
+        {f"b_{name}": value for name, value in _process_key(sample.process).items()}
+        | {"b_index": sample.index, "compute": sample.compute, "memory": sample.memory}
+        for sample in samples
+    ]
+    if rows:
+        c.execute(_ADD_USAGE, rows)
+
+
+def mean_usage(c: Connection, job: int) -> tuple[float, float]:
+    """How busy and how full the cards of the job's current attempt were on average, each 0..1; zeros if unknown."""
+    sums = select(func.sum(grants.c.compute_sum), func.sum(grants.c.memory_sum), func.sum(grants.c.samples))
+    current = select(jobs.c.attempt).where(jobs.c.id == job).scalar_subquery()
+    compute, memory, count = c.execute(sums.where(grants.c.job == job, grants.c.attempt == current)).one()
+    return (float(compute) / int(count), float(memory) / int(count)) if count else (0.0, 0.0)
+
+
+def _with_processes(
+    c: Connection, which: ColumnElement[bool], theirs: ColumnElement[bool], cards: ColumnElement[bool]
+) -> list[tuple[AttemptRow, list[ProcessRow]]]:
+    by_attempt = _processes(c, theirs, cards)
+    rows = c.execute(select(attempts).where(which).order_by(*attempts.primary_key.columns))
+    return [(attempt, by_attempt.get(attempt.id, [])) for attempt in map(_attempt, rows)]
+
+
+def _processes(
+    c: Connection, which: ColumnElement[bool], cards: ColumnElement[bool]
+) -> dict[AttemptId, list[ProcessRow]]:
+    from snakepit.core.placement import Grant
+
+    columns = (*grants.primary_key.columns, grants.c.share, grants.c.mem_bytes)
+    granted: dict[ProcessId, list[Grant]] = defaultdict(list)
+    for job, task, attempt, process, index, share, mem_bytes in c.execute(
+        select(*columns).where(cards).order_by(*grants.primary_key.columns)
+    ):
+        granted[ProcessId(AttemptId(job, task, attempt), process)].append(Grant(index, share, mem_bytes))
+    found: dict[AttemptId, list[ProcessRow]] = defaultdict(list)
+    for row in c.execute(select(table).where(which).order_by(*table.primary_key.columns)):
+        job, task, attempt, process, group_index, process_index, node, *rest = row
+        id = ProcessId(AttemptId(job, task, attempt), process)
+        found[id.attempt].append(ProcessRow(id, group_index, process_index, node, tuple(granted.get(id, ())), *rest))
+    return found
+
+
+def _attempt(row: Any) -> AttemptRow:
+    job, task, attempt, *rest = row
+    return AttemptRow(AttemptId(job, task, attempt), *rest)
+
+
+def _new_process(id: ProcessId, placed: Placed) -> dict[str, Any]:
+    own = ("group_index", "process_index", "node", "cpus", "mem_bytes", "whole_node")
+    empty = {"phase": STARTING, "note": "", "result": "", "log_bytes": 0, "address": "", "ports": ()}
+    return _process_key(id) | {name: getattr(placed, name) for name in own} | empty
+
+
+def _new_grant(id: ProcessId, grant: Grant) -> dict[str, Any]:
+    own = {"index": grant.index, "share": grant.share, "mem_bytes": grant.mem_bytes}
+    return _process_key(id) | own | {"compute_sum": 0.0, "memory_sum": 0.0, "samples": 0}
+
+
+def _key(id: AttemptId) -> dict[str, Any]:
+    return {"job": id.job, "task": id.task, "attempt": id.attempt}
+
+
+def _process_key(id: ProcessId) -> dict[str, Any]:
+    return _key(id.attempt) | {"process": id.process}
+
+
+def _is(table: Table, id: AttemptId) -> ColumnElement[bool]:
+    return and_(*(table.c[name] == value for name, value in _key(id).items()))
+
+
+def _is_process(id: ProcessId) -> ColumnElement[bool]:
+    return and_(*(table.c[name] == value for name, value in _process_key(id).items()))
+
+
+_ADD_USAGE = (
+    grants.update()
+    .where(*(column == bindparam(f"b_{column.name}") for column in grants.primary_key.columns))
+    .values(
+        compute_sum=grants.c.compute_sum + bindparam("compute"),
+        memory_sum=grants.c.memory_sum + bindparam("memory"),
+        samples=grants.c.samples + 1,
+    )
+)

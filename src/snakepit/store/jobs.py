@@ -1,0 +1,164 @@
+"""Jobs: inserted once, moved from state to state by guarded updates, found again.
+
+`move` is the only way a job's state changes: it names the states it starts from, so of two that act at once one wins.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, func, select
+
+from snakepit import errors
+from snakepit.core.job import Outcome, State
+from snakepit.store import groups as group_table
+from snakepit.store.job_queries import (
+    done_before,
+    find,
+    get,
+    input_of,
+    listing,
+    live,
+    of_user,
+    src_due,
+    state_changes,
+    status,
+)
+from snakepit.store.meta import next_number
+from snakepit.store.rows import NewJob
+from snakepit.store.schema import job_groups, job_inputs, jobs
+from snakepit.store.schema import state_changes as changes
+from snakepit.store.statements import insert_all, insert_into, link
+
+__all__ = (
+    "delete",
+    "done_before",
+    "find",
+    "get",
+    "input_of",
+    "insert",
+    "listing",
+    "live",
+    "move",
+    "of_user",
+    "set_group",
+    "set_src_until",
+    "set_usage",
+    "src_due",
+    "state_changes",
+    "status",
+)
+
+# What the service makes of the submission, which may differ when the same submission comes again.
+DERIVED = ("groups", "provisioning", "origin_shown", "diff_loc")
+COPIED = tuple(name for name in NewJob.__slots__ if name in jobs.c)
+UNTOUCHED: dict[str, Any] = {"reason": "", "rank": 0, "allocation": "", "attempt": 0, "util_comp": 0.0, "util_mem": 0.0}
+
+
+def insert(c: Connection, new: NewJob, now: datetime, idempotency_key: str = "") -> tuple[int, bool]:
+    """The job's number, and whether it was made now: the same user and key give the same job again."""
+    values = {name: getattr(new, name) for name in COPIED} | UNTOUCHED
+    values |= {"state": State.NEW, "since": now, "created_at": now}
+    values |= {"idempotency_key": idempotency_key or None, "body_hash": _body_hash(new) if idempotency_key else None}
+    fresh = insert_into(c, jobs).on_conflict_do_nothing().returning(jobs.c.id)
+    job: int | None = c.execute(fresh, values).scalar()
+    if job is None:
+        return _same_again(c, new.user, idempotency_key, values["body_hash"]), False
+    script = new.script.encode("utf-8", "surrogatepass")
+    given = {"job": job, "script": script, "origin": new.origin, "hash": new.hash, "diff": new.diff}
+    c.execute(_INSERT_INPUT, given | {"archive": new.archive})
+    c.execute(_INSERT_CHANGE, {"job": job, "state": State.NEW, "since": now, "reason": ""})
+    if new.groups:
+        group_table.require(c, new.groups)
+        insert_all(c, job_groups, ({"job": job, "group": group} for group in new.groups))
+    return job, True
+
+
+def move(
+    c: Connection,
+    id: int,
+    expected: State | Collection[State],
+    to: State,
+    now: datetime,
+    reason: str = "",
+    outcome: Outcome | None = None,
+    allocation: str | None = None,
+    *,
+    attempt: int | None = None,
+    src_until: datetime | None = None,
+    util_comp: float | None = None,
+    util_mem: float | None = None,
+    keep_rank: bool = False,
+) -> bool:
+    """Whether the job went from one of `expected` to `to`. One that is in `to` already stays as it is (False).
+
+    Entering WAITING gives a new rank, at the end of all; `keep_rank` lets a job whose start failed keep its place.
+    """
+    allowed = {expected} if isinstance(expected, State) else set(expected)
+    allowed.discard(to)
+    if not allowed:
+        return False
+    given: dict[str, Any] = {"outcome": outcome, "allocation": allocation, "attempt": attempt, "src_until": src_until}
+    given |= {"util_comp": util_comp, "util_mem": util_mem}
+    values: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    values |= {"state": to, "since": now}
+    # On the way to its end a job keeps the reason that sent it there.
+    if reason or to < State.STOPPING:
+        values["reason"] = reason
+    if to is State.DONE:
+        values["ended_at"] = now
+    if to is State.WAITING:
+        rank = next_number(c, "rank")
+        values["rank"] = func.coalesce(func.nullif(jobs.c.rank, 0), rank) if keep_rank else rank
+    moved = c.execute(jobs.update().where(jobs.c.id == id, jobs.c.state.in_(sorted(allowed))).values(**values))
+    if moved.rowcount == 0:
+        return False
+    c.execute(_INSERT_CHANGE, {"job": id, "state": to, "since": now, "reason": reason})
+    return True
+
+
+def set_usage(c: Connection, id: int, util_comp: float, util_mem: float) -> None:
+    c.execute(jobs.update().where(jobs.c.id == id).values(util_comp=util_comp, util_mem=util_mem))
+
+
+def set_src_until(c: Connection, id: int, src_until: datetime | None) -> None:
+    """None: src/ is gone."""
+    c.execute(jobs.update().where(jobs.c.id == id).values(src_until=src_until))
+
+
+def set_group(c: Connection, job: int, group: str, on: bool) -> None:
+    get(c, job)
+    group_table.require(c, [group])
+    link(c, job_groups, on, job=job, group=group)
+
+
+def delete(c: Connection, id: int) -> None:
+    """With all that belongs to it. Its number is never given again."""
+    gone = c.execute(jobs.delete().where(jobs.c.id == id, jobs.c.state == State.DONE))
+    if gone.rowcount == 0:
+        get(c, id)
+        raise errors.WrongState("Only stopped jobs can be deleted")
+
+
+def _same_again(c: Connection, user: str, key: str, body_hash: bytes | None) -> int:
+    which = select(jobs.c.id, jobs.c.body_hash).where(jobs.c.user == user, jobs.c.idempotency_key == key)
+    job, before = c.execute(which).one()
+    if before != body_hash:
+        raise errors.Conflict(f"This Idempotency-Key was used for job {job}, which was submitted with other content")
+    number: int = job
+    return number
+
+
+def _body_hash(new: NewJob) -> bytes:
+    own = {name: getattr(new, name) for name in NewJob.__slots__ if name not in (*DERIVED, "diff")}
+    body = hashlib.sha256(json.dumps(own, sort_keys=True).encode())
+    body.update(new.diff)
+    return body.digest()
+
+
+_INSERT_INPUT = job_inputs.insert()
+_INSERT_CHANGE = changes.insert().inline()

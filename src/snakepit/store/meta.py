@@ -1,0 +1,41 @@
+"""What the cluster knows of itself: its id, how often its service started, small values by name."""
+
+from __future__ import annotations
+
+import secrets
+
+from sqlalchemy import Connection, select
+
+from snakepit.store.schema import counters, meta
+from snakepit.store.statements import insert_into, insert_new
+
+
+def cluster_id(c: Connection) -> str:
+    """Made once, at random; marks everything that belongs to this cluster. Needs `write`."""
+    insert_new(c, meta, key="cluster_id", value=secrets.token_hex(8))
+    found = get(c, "cluster_id")
+    assert found is not None
+    return found
+
+
+def next_epoch(c: Connection) -> int:
+    """One more at every start of the service; agents refuse commands of a lower one."""
+    return next_number(c, "epoch")
+
+
+def next_number(c: Connection, name: str) -> int:
+    """The next number of a sequence that lives in the database: 1, 2, …; undone with the transaction."""
+    fresh = insert_into(c, counters).values(name=name, value=1)
+    counted = fresh.on_conflict_do_update(index_elements=[counters.c.name], set_={"value": counters.c.value + 1})
+    value: int = c.execute(counted.returning(counters.c.value)).scalar_one()
+    return value
+
+
+def get(c: Connection, key: str) -> str | None:
+    found: str | None = c.execute(select(meta.c.value).where(meta.c.key == key)).scalar()
+    return found
+
+
+def put(c: Connection, key: str, value: str) -> None:
+    fresh = insert_into(c, meta).values(key=key, value=value)
+    c.execute(fresh.on_conflict_do_update(index_elements=[meta.c.key], set_={"value": value}))
