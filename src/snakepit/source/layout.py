@@ -1,0 +1,45 @@
+"""The directory of a job, `<root>/pits/<n>`: what is in it, and how a finished preparation takes its place there.
+
+The log may be there before anything else, and a retry finds everything there: so pieces are moved in one by one, each
+by a rename, and a mark written last says that they are all there, for which attempt, and since which boot (what was
+written before a power cut may be missing after it; it is cheaper to prepare again than to sync every file).
+"""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+PREPARATION = ".prep-"
+MARK = ".prepared"
+FRESH = ("src", "tmp")  # new for every attempt
+LASTING = ("keep", "workers", "log")  # what earlier attempts left stays
+
+
+def pits_dir(root: Path) -> Path:
+    return root / "pits"
+
+
+def pit_dir(root: Path, job: int) -> Path:
+    return root / "pits" / str(job)
+
+
+def prep_dir(root: Path, job: int) -> Path:
+    return root / "pits" / f"{PREPARATION}{job}"
+
+
+def prepared(root: Path, job: int, attempt: int = 0) -> bool:
+    """Whether everything that this attempt needs is in its place."""
+    try:
+        return (pit_dir(root, job) / MARK).read_text() == mark(attempt)
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def mark(attempt: int) -> str:
+    return f"attempt {attempt} boot {_boot_id()}\n"
+
+
+@functools.cache
+def _boot_id() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()

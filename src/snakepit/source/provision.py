@@ -1,0 +1,173 @@
+"""Preparing a job's directory: code from git, from an archive or none, the data it continues with, its script.
+
+Everything is built aside in `<root>/pits/.prep-<job>` and then moved in; every program that touches what a user sent
+runs confined. A job that is only a script costs some mkdirs and no program at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from snakepit.core.origin import Origin, read_origin
+from snakepit.errors import BadRequest, SnakepitError
+from snakepit.source import archive, git
+from snakepit.source.layout import FRESH, LASTING, MARK, mark, pit_dir, prep_dir, prepared
+from snakepit.source.sandbox import Sandbox
+from snakepit.source.sweep import remove_tree, to_trash
+
+__all__ = ["COMPUTE", "Work", "prepared", "provision"]
+
+COMPUTE = "if [ -f .compute ]; then bash .compute; fi\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What to prepare. `source` is "git", "archive" or "script"; `origin` may hold credentials."""
+
+    root: Path
+    job: int
+    user: str
+    source: str
+    origin: str = field(default="", repr=False)
+    hash: str = ""
+    diff: bytes = field(default=b"", repr=False)
+    archive: Path | None = None
+    script: str = ""  # the direct commands; empty: the checkout's .compute
+    continues: int | None = None
+    time_limit_s: float | None = None
+    confined: bool = True
+    attempt: int = 0
+    allow_file: bool = False  # origins on the head's own disk, for tests and single users
+    environment: tuple[tuple[str, str], ...] = ()  # for git, curl and ssh: a proxy's address, say
+
+
+async def provision(work: Work, say: Callable[[str], None]) -> None:
+    """Raises SnakepitError with the reason for people. Cancelled, it kills what it started and leaves nothing behind;
+    called again for the same job it builds a fresh `src/` and `tmp/` and keeps the rest."""
+    prep = prep_dir(work.root, work.job)
+    try:
+        async with asyncio.timeout(work.time_limit_s):
+            _start(work, prep)
+            await _fill(work, prep, say)
+            _move_in(work, prep / "pit")
+    except TimeoutError:
+        raise SnakepitError(f"Preparation took longer than the {work.time_limit_s:g} s it may take") from None
+    except OSError as problem:
+        raise _told(problem) from problem
+    finally:
+        await _tidy(work.root, prep)
+
+
+async def _tidy(root: Path, prep: Path) -> None:
+    """A half-made checkout may be large: it is out of the way at once and removed beside the loop."""
+    if not (prep / "pit").exists():
+        remove_tree(prep)
+    elif (trashed := to_trash(root, prep, keep=False)) is not None:
+        await asyncio.shield(asyncio.to_thread(remove_tree, trashed))
+
+
+def _start(work: Work, prep: Path) -> None:
+    to_trash(work.root, prep, keep=False)  # what a crash left
+    (pit_dir(work.root, work.job) / MARK).unlink(missing_ok=True)
+    pit = prep / "pit"
+    pit.mkdir(parents=True)
+    for name in (*FRESH, *LASTING):
+        (pit / name).mkdir()
+    script = work.script if work.script.strip() else COMPUTE
+    (pit / "script.sh").write_text(script if script.endswith("\n") else script + "\n", encoding="utf-8")
+    (pit / MARK).write_text(mark(work.attempt))
+
+
+async def _fill(work: Work, prep: Path, say: Callable[[str], None]) -> None:
+    continues = work.continues if not _is_directory(pit_dir(work.root, work.job) / "keep") else None
+    if work.source == "script" and continues is None and not work.diff:
+        return
+    if not work.user or "/" in work.user or work.user in (".", "..") or "\0" in work.user:
+        raise BadRequest(f"Not a user id: {work.user!r}")
+    home = prep / "home"
+    home.mkdir(mode=0o700)
+    origin = read_origin(work.origin) if work.source == "git" else None
+    scrub = origin.scrub if origin else str
+    box = Sandbox(work.root, home, work.confined, say, scrub, dict(work.environment))
+    if continues is not None:
+        await _copy_keep(box, pit_dir(work.root, continues), prep / "pit")
+    await _bring_source(work, box, origin, prep / "pit" / "src")
+
+
+async def _bring_source(work: Work, box: Sandbox, origin: Origin | None, src: Path) -> None:
+    match work.source:
+        case "git":
+            assert origin is not None
+            if origin.scheme == "file":
+                _check_file_origin(work, origin)
+            wanted = git.Wanted(origin, work.hash, work.diff, git.cache_dir(work.root, work.user, origin))
+            await git.check_out(wanted, src, box)
+        case "archive":
+            if work.archive is None:
+                raise BadRequest("There is no archive")
+            await archive.unpack(work.root, work.archive, src, box)
+        case "script":
+            pass
+        case other:
+            raise BadRequest(f"Unknown kind of source: {other!r}")
+    if work.diff and work.source != "git":
+        await git.apply(box, src, work.diff, "the sent files", tracked=False)
+
+
+def _check_file_origin(work: Work, origin: Origin) -> None:
+    """Other people's caches and homes lie below the data root: never by a file origin."""
+    if not work.allow_file:
+        raise BadRequest("Repositories on the head's own disk are not allowed here: use https, ssh or git")
+    path, root = Path(origin.path).resolve(), work.root.resolve()
+    if path.is_relative_to(root) or root.is_relative_to(path):
+        raise BadRequest(f"{origin.shown} lies in the data of the service")
+    if not path.is_dir():
+        raise SnakepitError(f"There is no repository at {origin.shown}")
+
+
+async def _copy_keep(box: Sandbox, continued: Path, pit: Path) -> None:
+    """The whole directory of the continued job is shown to cp, so that a `keep` that is a link leads nowhere outside.
+    A copy, never hard links: the jobs must not change each other's files."""
+    if not _is_directory(continued / "keep"):
+        box.say(f"Job {continued.name} has no data to continue with")
+        return
+    copy = ["cp", "-a", "--reflink=auto", "--", f"{continued}/keep/.", f"{pit}/keep/"]
+    done = await box.run(copy, cwd=pit, readable=[continued], writable=[pit / "keep"])
+    if done.code != 0:
+        raise SnakepitError(f"Cannot copy the data of job {continued.name}: {done.words}")
+
+
+def _move_in(work: Work, pit: Path) -> None:
+    place = pit_dir(work.root, work.job)
+    try:
+        pit.rename(place)  # nothing, or an empty directory, is there
+        return
+    except OSError as problem:
+        if problem.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+            raise
+    for name in FRESH:
+        to_trash(work.root, place / name)
+        (pit / name).rename(place / name)
+    for name in LASTING:
+        if not _is_directory(place / name):
+            to_trash(work.root, place / name)  # a file or a link that the job put there
+            (pit / name).rename(place / name)
+    for name in ("script.sh", MARK):  # the mark last
+        if _is_directory(place / name):
+            to_trash(work.root, place / name)
+        (pit / name).replace(place / name)
+
+
+def _is_directory(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
+
+
+def _told(problem: OSError) -> SnakepitError:
+    if problem.errno in (errno.ENOSPC, errno.EDQUOT):
+        return SnakepitError("The disk of the head is full: nothing could be prepared")
+    return SnakepitError(f"Cannot prepare the job: {os.strerror(problem.errno or 0)} ({problem.filename or 'no file'})")

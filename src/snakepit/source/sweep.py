@@ -1,0 +1,129 @@
+"""Throwing away: into the trash by a rename, out of it some time later. Nothing is followed through a symlink, and a
+tree that its owner made unreadable, or thousands of directories deep, goes like any other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import stat
+import time
+from pathlib import Path
+
+from snakepit.source.layout import PREPARATION, pit_dir, pits_dir
+
+_TRASHED = "{when}-{nonce}-{name}"
+
+
+def to_trash(root: Path, path: Path, keep: bool = True) -> Path | None:
+    """Moves `path` (never what it links to) into `<root>/trash`; None when there is nothing. With `keep` false the
+    next emptying takes it, however young it is."""
+    trash = root / "trash"
+    trash.mkdir(mode=0o700, exist_ok=True)
+    when = int(time.time()) if keep else 0
+    target = trash / _TRASHED.format(when=when, nonce=secrets.token_hex(6), name=path.name[:100])
+    try:
+        path.rename(target)
+    except FileNotFoundError:
+        return None
+    except PermissionError:  # a directory that changes its parent must be writable itself
+        _open_up(path)
+        path.rename(target)
+    return target
+
+
+def empty_trash(root: Path, older_than_s: float) -> int:
+    """Removes what was thrown away that long ago; gives the number of things. Blocking: call it in a thread."""
+    limit = time.time() - older_than_s
+    removed = 0
+    with contextlib.suppress(FileNotFoundError):
+        for path in sorted((root / "trash").iterdir()):
+            if _trashed_at(path) <= limit:
+                remove_tree(path)
+                removed += 1
+    return removed
+
+
+def drop_src(root: Path, job: int) -> None:
+    """After `keepSrc`: the job's code and temporary files; `keep/`, the log and the results stay."""
+    for name in ("src", "tmp"):
+        to_trash(root, pit_dir(root, job) / name, keep=False)
+
+
+def drop_job(root: Path, job: int) -> None:
+    to_trash(root, pit_dir(root, job))
+
+
+def drop_user(root: Path, user: str) -> None:
+    """The home goes to the trash; what was fetched for the user, with the rights the user had then, goes at once."""
+    to_trash(root, root / "home" / user)
+    to_trash(root, root / "cache" / user, keep=False)
+
+
+def drop_leftovers(root: Path) -> int:
+    """At the start of the service: preparations that a crash cut off."""
+    found = sorted(pits_dir(root).glob(f"{PREPARATION}*"))
+    for path in found:
+        remove_tree(path)
+    return len(found)
+
+
+def remove_tree(path: Path) -> None:
+    """Removes a file, a link or a directory with all that is in it. Nested directories are first moved up to the top,
+    so that neither recursion nor open files grow with the depth."""
+    try:
+        if not stat.S_ISDIR(path.lstat().st_mode):
+            path.unlink()
+            return
+        _open_up(path)
+        top = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return
+    try:
+        while directories := _strip(top, top):
+            for name in directories:
+                _dissolve(top, name)
+    finally:
+        os.close(top)
+    path.rmdir()
+
+
+def _strip(directory: int, top: int) -> list[str]:
+    """Unlinks all files of `directory` and gives (at the top) or moves up (below it) its subdirectories."""
+    found = []
+    for name in os.listdir(directory):
+        if not stat.S_ISDIR(os.lstat(name, dir_fd=directory).st_mode):
+            os.unlink(name, dir_fd=directory)
+        elif directory == top:
+            found.append(name)
+        else:
+            _open_up(name, directory)
+            os.rename(name, f".{secrets.token_hex(8)}", src_dir_fd=directory, dst_dir_fd=top)
+    return found
+
+
+def _dissolve(top: int, name: str) -> None:
+    _open_up(name, top)
+    directory = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=top)
+    try:
+        _strip(directory, top)
+    finally:
+        os.close(directory)
+    os.rmdir(name, dir_fd=top)
+
+
+def _open_up(path: str | Path, parent: int | None = None) -> None:
+    """Gives the owner all rights on a directory. By handle: a name could meanwhile be a link to something else."""
+    handle = os.open(path, os.O_PATH | os.O_NOFOLLOW, dir_fd=parent)
+    try:
+        mode = os.fstat(handle).st_mode
+        if stat.S_ISDIR(mode) and mode & 0o700 != 0o700:
+            Path(f"/proc/self/fd/{handle}").chmod(0o700)
+    finally:
+        os.close(handle)
+
+
+def _trashed_at(path: Path) -> float:
+    when = path.name.partition("-")[0]
+    return float(when) if when.isascii() and when.isdigit() else path.lstat().st_ctime
