@@ -19,7 +19,7 @@ def main() -> None:
             subprocess.run([sys.executable, "-c", "pass"], cwd=folder, env=environment, check=True, capture_output=True)
 
         pit("connect", serving.url)
-        pit("login")
+        pit("login", "--register")
         ours, peer = side_by_side(lambda: pit("status"), nothing)
         say_ratio("pit status", ours, "python -c pass", peer, at_most=4)
 

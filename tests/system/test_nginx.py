@@ -200,5 +200,5 @@ async def talk(front: Front) -> object:
 
 def registered(serving: Serving, project: Path) -> None:
     if not (serving.home / "user" / ".pituser.txt").exists():
-        done = pit(serving, project, "login")
+        done = pit(serving, project, "login", "--register")
         assert done.returncode == 0, done.stdout + done.stderr
