@@ -4,7 +4,8 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 VENV := .venv
 BIN := $(VENV)/bin
-STAMPS := .stamps
+# Stamps live in the environment, so that they go with it.
+STAMPS := $(VENV)/stamps
 TORCH := torch==2.13.0
 
 .PHONY: help setup setup-test demo test check lint bench clean
@@ -39,7 +40,7 @@ bench: $(STAMPS)/venv ## how fast, next to the peers, as ratios
 		echo "== $$bench"; $(BIN)/python -m bench.$$bench || exit 1; done
 
 clean: ## removes what was made here (.venv, caches)
-	rm -rf $(VENV) $(STAMPS) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find src tests bench scripts -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(STAMPS)/venv: pyproject.toml scripts/make-venv
