@@ -99,7 +99,9 @@ def failure_words(worker: int, end: Ended) -> str:
 
 def exit_code_of(ended: Sequence[Ended]) -> int | None:
     """The code of the first process that failed, 0 when none did, None when nobody knows."""
-    failed = sorted((end for end in ended if not end.succeeded and end.cause is not Cause.STOPPED), key=lambda end: end.at)
+    failed = sorted(
+        (end for end in ended if not end.succeeded and end.cause is not Cause.STOPPED), key=lambda end: end.at
+    )
     failed = failed or [end for end in ended if not end.succeeded]
     return failed[0].code if failed else 0
 

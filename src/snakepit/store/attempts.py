@@ -90,7 +90,7 @@ def process_ended(c: Connection, id: ProcessId, ended: Ended, log_bytes: int = 0
 
 
 def end(c: Connection, id: AttemptId, outcome: Outcome | None, reason: str, now: datetime) -> bool:
-    """Whether it ended now; one that ended before keeps its outcome."""
+    """Whether it ended now; one that ended before keeps its outcome. None: it never ran."""
     over = {"ended_at": now, "outcome": outcome}
     news = attempts.update().where(_is(attempts, id), attempts.c.ended_at.is_(None))
     if c.execute(news.values(reason=reason, **over)).rowcount == 0:

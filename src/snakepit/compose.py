@@ -1,0 +1,107 @@
+"""The only file that knows every room: it puts them together and holds no logic of its own."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import snakepit
+from snakepit.config import Settings
+from snakepit.engines.base import Engine
+from snakepit.engines.local import LocalEngine, LocalOptions
+from snakepit.errors import BadRequest
+from snakepit.loop.deeds import LoopSettings
+from snakepit.loop.loop import Loop
+from snakepit.service.service import Service
+from snakepit.source.provision import provision
+from snakepit.store import meta
+from snakepit.store.database import Store
+
+DIRECTORIES = {
+    "shared": 0o755,
+    "groups": 0o755,
+    "home": 0o755,
+    "pits": 0o755,
+    "cache": 0o700,
+    "trash": 0o700,
+    "inputs": 0o700,
+}
+
+
+def make_directories(root: Path) -> None:
+    """The layout of a data root."""
+    for name, mode in DIRECTORIES.items():
+        (root / name).mkdir(mode=mode, parents=True, exist_ok=True)
+
+
+def make_store(settings: Settings) -> Store:
+    return Store.open(settings.database_url)
+
+
+def make_service(settings: Settings, store: Store, *, confined: bool = True) -> Service:
+    """Everything between the database and the HTTP routes; `service.loop.start()` sets it going."""
+    cluster = store.write_now(meta.cluster_id)
+    epoch = store.write_now(meta.next_epoch)
+    loop = Loop(store, loop_settings(settings, confined), engines(settings, cluster, epoch), provision, now)
+    return Service(store, loop, settings)
+
+
+def loop_settings(settings: Settings, confined: bool = True) -> LoopSettings:
+    return LoopSettings(
+        root=settings.data_root.absolute(),
+        max_parallel_prep=settings.max_parallel_prep,
+        max_prep_s=settings.max_prep_duration_s,
+        max_start_s=settings.max_start_duration_s,
+        domain=settings.lxd_domain,
+        worker_env=settings.worker_env,
+        log_limit_bytes=settings.max_log_size_bytes,
+        keep_src_s=settings.keep_src_s,
+        keep_jobs_s=settings.keep_jobs_s,
+        keep_trash_s=settings.keep_trash_s,
+        confined=confined,
+        allow_file_origins=settings.file_origins,
+    )
+
+
+def engines(settings: Settings, cluster: str, epoch: int) -> Callable[[str, str, dict[str, Any]], Engine]:
+    """The way to a node, by the scheme of its endpoint."""
+
+    def engine_for(node: str, endpoint: str, properties: dict[str, Any]) -> Engine:
+        if endpoint.rstrip("/") in ("local", "local:"):
+            options = LocalOptions(
+                declared=str(properties.get("resources", "")),
+                isolation=str(properties.get("isolation", "auto")),
+                mounts=tuple(part for part in str(properties.get("mounts", "")).split(",") if part),
+                port_range=settings.port_range,
+            )
+            return LocalEngine(node, settings.data_root.absolute() / "nodes" / node, cluster, epoch, options)
+        raise BadRequest(f'There is no engine for the endpoint "{endpoint}": use "local:"')
+
+    return engine_for
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def preload() -> None:
+    """Import whatever may be needed later: after the service gave up being root, the place where its code lies (a
+    checkout below a private home) may be out of reach."""
+    for package in ("snakepit.service", "snakepit.store", "snakepit.loop", "snakepit.engines", "snakepit.source"):
+        for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
+            if ".migrations" not in module.name and ".agent." not in module.name:
+                importlib.import_module(module.name)
+    for name in _LATE_IMPORTS:
+        importlib.import_module(name)
+    assert snakepit.__name__
+
+
+_LATE_IMPORTS = (
+    "encodings.idna", "encodings.latin_1", "encodings.ascii", "anyio._backends._asyncio", "uvicorn.loops.auto", "uvicorn.protocols.http.auto",
+    "uvicorn.protocols.websockets.auto", "uvicorn.lifespan.on", "uvicorn.logging", "sqlalchemy.dialects.sqlite.pysqlite",
+    "sqlalchemy.dialects.postgresql.psycopg", "bcrypt", "traceback", "linecache", "tempfile", "zipapp", "concurrent.futures.thread",
+)  # fmt: skip

@@ -1,0 +1,264 @@
+"""Doing what was decided and written down: prepare, start, stop, clean. Concurrent, idempotent by identity.
+
+A deed never changes the live state; it tells the loop what came of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from snakepit.core.domains import Mount, job_mounts
+from snakepit.core.environment import Paths, Peer, pit_environment
+from snakepit.core.job import AttemptId, Cause, Ended
+from snakepit.engines.base import Created, Go, Granted, Launch
+from snakepit.errors import EngineError, NotNow, Rejected, SnakepitError, Unreachable
+from snakepit.loop.live import LiveAttempt, LiveJob, LiveNode, LiveProcess
+from snakepit.loop.logbook import LogBooks
+from snakepit.source.provision import Work
+from snakepit.store import jobs
+from snakepit.store.database import Store
+
+log = logging.getLogger(__name__)
+RESULT_LIMIT_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class LoopSettings:
+    """What the loop needs of the configuration."""
+
+    root: Path
+    max_parallel_prep: int = 2
+    max_prep_s: float = 3600
+    max_start_s: float = 300
+    grace_s: float = 15
+    domain: str = "lxd"
+    worker_env: Mapping[str, str] | None = None
+    log_limit_bytes: int = 1 << 30
+    keep_src_s: float = 7 * 86400
+    keep_jobs_s: float = 365 * 86400
+    keep_trash_s: float = 30 * 86400
+    offline_after_s: float = 5
+    confined: bool = True
+    allow_file_origins: bool = False
+
+
+class Provision(Protocol):
+    def __call__(self, work: Work, say: Callable[[str], None]) -> Awaitable[None]: ...
+
+
+class Tell(Protocol):
+    def __call__(self, handler: str, *args: object) -> None: ...
+
+
+class Deeds:
+    def __init__(
+        self,
+        store: Store,
+        nodes: Mapping[str, LiveNode],
+        books: LogBooks,
+        provision: Provision,
+        settings: LoopSettings,
+        tell: Tell,
+    ) -> None:
+        self._store, self._nodes, self._books = store, nodes, books
+        self._provision, self._settings, self._tell = provision, settings, tell
+
+    async def prepare(self, job: LiveJob) -> None:
+        """Build the job's directory; the loop hears `prepared` with a problem, or without one."""
+        row, settings = job.row, self._settings
+        problem = ""
+        try:
+            given = await self._store.read(jobs.input_of, job.id)
+            work = Work(
+                root=settings.root,
+                job=job.id,
+                user=row.user,
+                source=row.source,
+                origin=given.origin,
+                hash=given.hash,
+                diff=given.diff,
+                archive=Path(given.archive) if given.archive else None,
+                script=given.script,
+                continues=row.continues,
+                time_limit_s=settings.max_prep_s,
+                confined=settings.confined,
+                allow_file=settings.allow_file_origins,
+            )
+            await self._provision(work, lambda line: self._books.say(job.id, "prepare", line))
+        except SnakepitError as error:
+            problem = error.message or "Problem during preparation step"
+        except OSError as error:
+            problem = f"Problem during preparation step: {error.strerror or error}"
+        self._tell("prepared", job.id, job.attempt_number, problem)
+
+    async def start(self, job: LiveJob, attempt: LiveAttempt) -> None:
+        """Create every process; when all stand, let all go. `gone` is set before the first go leaves."""
+        try:
+            async with asyncio.timeout(self._settings.max_start_s):
+                created = await self._create(job, attempt)
+        except Rejected as error:
+            return self._tell("start_failed", attempt.id, error.message, "", True)
+        except (NotNow, Unreachable) as error:
+            return self._tell("start_failed", attempt.id, error.message, getattr(error, "node", ""), False)
+        except TimeoutError:
+            return self._tell("start_failed", attempt.id, "Exceeded max start time", "", False)
+        except OSError as error:
+            return self._tell("start_failed", attempt.id, f"on the head: {error.strerror or error}", "", False)
+        if not attempt.gone:
+            self._books.say(job.id, "daemon", "Pit daemon started")
+            for process in attempt.processes:
+                self._books.say(job.id, f"worker {process.id.process}", f"Worker {process.id.process} started")
+        attempt.gone = True
+        try:
+            await asyncio.gather(
+                *(self._nodes[node].engine.go(goes) for node, goes in self._goes(job, attempt, created).items())
+            )
+        except Unreachable:
+            return self._tell("start_interrupted", attempt.id)
+        except EngineError as error:
+            return self._tell("start_failed", attempt.id, error.message, "", False)
+        self._tell("started", attempt.id)
+        return None
+
+    async def stop(self, attempt: LiveAttempt, cause: Cause, note: str) -> None:
+        """Ask every node to end its processes; what never ran is told as ended here."""
+        await asyncio.gather(*(self._stop_on(node, attempt, cause, note) for node in attempt.nodes))
+
+    async def clean(self, attempt: LiveAttempt) -> None:
+        """Let the nodes forget the attempt. A node out of reach is cleaned when it is back."""
+        await asyncio.gather(*(self.clean_on(node, [attempt.id]) for node in attempt.nodes))
+        self._tell("cleaned", attempt.id)
+
+    async def clean_on(self, node: str, attempts: Sequence[AttemptId]) -> None:
+        try:
+            if node in self._nodes:
+                await self._nodes[node].engine.clean(attempts)
+        except EngineError as error:
+            log.info("node %s: cleaning is put off: %s", node, error)
+
+    async def _stop_on(self, node: str, attempt: LiveAttempt, cause: Cause, note: str) -> None:
+        engine = self._nodes[node].engine
+        try:
+            await engine.stop([attempt.id], self._settings.grace_s, cause.value, note)
+            seen = {each.id: each for each in await engine.look()}
+        except EngineError as error:
+            log.info("node %s: stopping %s is put off: %s", node, attempt.id, error)
+            return
+        for process in attempt.on(node):
+            known = seen.get(process.id)
+            if process.ended is None and (known is None or known.phase == "created"):
+                self._tell("ended", process.id, Ended(cause, None, note))
+
+    async def _create(self, job: LiveJob, attempt: LiveAttempt) -> dict[int, Created]:
+        await asyncio.to_thread(_make_worker_directories, self._settings.root, attempt)
+        launches: dict[str, list[Launch]] = {}
+        for process in attempt.processes:
+            node = self._nodes.get(process.placed.node)
+            if node is None:
+                raise NotNow(f"node {process.placed.node} was removed")
+            launches.setdefault(process.placed.node, []).append(self._launch(job, process, node))
+
+        async def create_on(name: str, wanted: list[Launch]) -> Sequence[Created]:
+            try:
+                return await self._nodes[name].engine.create(wanted)
+            except EngineError as error:
+                error.node = name  # type: ignore[attr-defined]
+                error.message = f"{name}: {error.message}"
+                raise
+
+        answers = await asyncio.gather(*(create_on(name, wanted) for name, wanted in launches.items()))
+        return {created.id.process: created for answer in answers for created in answer}
+
+    def _launch(self, job: LiveJob, process: LiveProcess, node: LiveNode) -> Launch:
+        placed = process.placed
+        cards = {resource.index: resource for resource in node.row.resources}
+        paths, mounts = self._paths(job, node)
+        return Launch(
+            id=process.id,
+            name=process.id.name(placed.node),
+            argv=("/bin/bash", f"{paths.job}/script.sh"),
+            cwd=paths.src,
+            mounts=mounts,
+            granted=tuple(Granted(cards[grant.index], grant.share, grant.mem_bytes) for grant in placed.grants),
+            cpus=placed.cpus,
+            mem_bytes=placed.mem_bytes,
+            cpu_weight=100 * max(1, len(placed.grants)),
+            result_file=paths.result(process.id.process),
+            log_limit_bytes=self._settings.log_limit_bytes,
+            user=job.row.user,
+        )
+
+    def _paths(self, job: LiveJob, node: LiveNode) -> tuple[Paths, tuple[Mount, ...]]:
+        """Inside a sandbox the seeds' paths under /data; without one the real ones."""
+        root, groups = str(self._settings.root), sorted(job.who.groups)
+        mounts = job_mounts(root, job.id, job.row.user, groups)
+        if node.row.isolation == "none":
+            mounts = tuple(replace(mount, path=mount.source) for mount in mounts)
+        at = {mount.source: mount.path for mount in mounts}
+        return (
+            Paths(
+                data_root=root if node.row.isolation == "none" else "/data",
+                job=at[f"{root}/pits/{job.id}"],
+                shared=at[f"{root}/shared"],
+                home=at[f"{root}/home/{job.row.user}"],
+                groups={group: at[f"{root}/groups/{group}"] for group in groups},
+            ),
+            mounts,
+        )
+
+    def _goes(self, job: LiveJob, attempt: LiveAttempt, created: Mapping[int, Created]) -> dict[str, list[Go]]:
+        names = {process.id.process: process.id.name(process.placed.node) for process in attempt.processes}
+        by_name = all(self._nodes[node].row.isolation != "none" for node in attempt.nodes)
+        hosts = {names[worker]: made.address for worker, made in created.items()}
+        hosts |= {f"{name}.{self._settings.domain}": address for name, address in hosts.items()}
+        peers = [
+            Peer(
+                worker=process.id.process,
+                group_index=process.placed.group_index,
+                process_index=process.placed.process_index,
+                host=names[process.id.process] if by_name else created[process.id.process].address,
+                gpus=len(process.placed.grants),
+            )
+            for process in attempt.processes
+        ]
+        ports = created[peers[0].worker].ports
+        extra = (self._settings.worker_env or {}, job.row.environment)
+        goes: dict[str, list[Go]] = {}
+        for index, process in enumerate(attempt.processes):
+            node = process.placed.node
+            paths, _mounts = self._paths(job, self._nodes[node])
+            environment = pit_environment(attempt.id, peers, paths, ports[0] if ports else 29500, extra)[index]
+            goes.setdefault(node, []).append(Go(process.id, environment, hosts, job.row.time_limit_s))
+        return goes
+
+
+def read_result(root: Path, job: int, worker: int) -> str:
+    """What a process left in $RESULT_FILE; the job may have put anything there, so nothing is followed."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+    descriptor = -1
+    try:
+        descriptor = os.open(root / "pits" / str(job), flags | os.O_DIRECTORY)
+        for part in ("workers", str(worker), "result"):
+            inner = os.open(part, flags, dir_fd=descriptor)
+            os.close(descriptor)
+            descriptor = inner
+        return os.read(descriptor, RESULT_LIMIT_BYTES).decode(errors="replace").strip()
+    except OSError:
+        return ""
+    finally:
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+def _make_worker_directories(root: Path, attempt: LiveAttempt) -> None:
+    top = root / "pits" / str(attempt.id.job) / "workers"
+    for process in attempt.processes:
+        directory = top / str(process.id.process)
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / "result").unlink(missing_ok=True)
