@@ -1,0 +1,62 @@
+"""Sending a directory as an archive. Until the job is scheduled the archive and a note about it stay in the directory,
+so that an upload that broke off can be resumed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+from pathlib import Path
+
+from snakepit.client.archive import make_archive
+from snakepit.client.client import Client
+from snakepit.client.upload import upload
+from snakepit.errors import SnakepitError
+from snakepit.pit import ask, render
+from snakepit.pit.source import Source
+
+ARCHIVE = ".job-upload.tar.gz"
+NOTE = ".job-upload.json"
+QUESTION = "Continue incomplete upload (y) or delete it and proceed scheduling a new job (N)? "
+
+
+def of_directory(cwd: Path, client: Client, unfinished: str | None) -> Source:
+    """`unfinished` says what to do with an upload that broke off: "resume", "restart", or None to ask."""
+    archive, note = cwd / ARCHIVE, cwd / NOTE
+    remote = _resumed(archive, note, unfinished)
+    if remote is None:
+        remote = _new(cwd, archive, note)
+    size = archive.stat().st_size
+    upload(client, str(archive), remote, lambda done, total, speed: render.progress("uploading", done, total, speed))
+
+    def arrived() -> None:
+        with contextlib.suppress(SnakepitError):
+            client.remove_file(remote)
+        archive.unlink(missing_ok=True)
+        note.unlink(missing_ok=True)
+
+    return Source({"archive": remote}, [("Archive", render.size(size))], {"archive": size}, arrived)
+
+
+def _resumed(archive: Path, note: Path, unfinished: str | None) -> str | None:
+    """The name at the head of an upload to go on with; None when there is none, or it is to be forgotten."""
+    if not archive.exists() or not note.exists():
+        return None
+    try:
+        remote = str(json.loads(note.read_text())["remote"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    if unfinished is None:
+        render.talk(f"There is an incomplete upload of this directory ({render.size(archive.stat().st_size)}).")
+        unfinished = "resume" if ask.yes(QUESTION, "--upload resume or --upload restart") else "restart"
+    return remote if unfinished == "resume" and os.sep not in remote else None
+
+
+def _new(cwd: Path, archive: Path, note: Path) -> str:
+    remote = f".upload-{secrets.token_hex(16)}.tar.gz"
+    note.unlink(missing_ok=True)
+    made = make_archive(cwd, archive, render.talk if render.debugging else lambda _: None)
+    note.write_text(json.dumps({"remote": remote, "files": made.files, "size": made.size_bytes}) + "\n")
+    render.talk(f"Archived {made.files} files and directories, {render.size(made.size_bytes)}.")
+    return remote

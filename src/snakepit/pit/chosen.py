@@ -1,0 +1,70 @@
+"""Which jobs a command is about: numbers, ranges, `job:190`, or `--mine` with the command's own idea of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from snakepit.client import entities
+from snakepit.client.client import DONE, Client
+from snakepit.pit.arguments import Arguments, UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+RUNNING = (4, 5)
+PAGE = 100
+
+
+def jobs(client: Client, arguments: Arguments, mine: Callable[[Client], list[int]]) -> list[int]:
+    words = arguments.words("jobNumber")
+    if arguments.on("mine"):
+        if words:
+            raise UsageError("either job numbers or --mine")
+        return mine(client)
+    if not words:
+        raise UsageError("missing job number")
+    return entities.job_numbers(words)
+
+
+def running(client: Client) -> list[int]:
+    return [job["id"] for job in _live(client) if job["state"] in RUNNING]
+
+
+def live(client: Client) -> list[int]:
+    """Not done yet, and not yet on the way to it by somebody's stop."""
+    return [job["id"] for job in _live(client) if job["state"] < DONE]
+
+
+def done(client: Client) -> list[int]:
+    return sorted(job["id"] for job in _every(client) if job["state"] >= DONE)
+
+
+def unsuccessful(client: Client) -> list[int]:
+    return sorted(
+        job["id"]
+        for job in _every(client)
+        if job["state"] >= DONE and _outcome(client, job) in ("failed", "timed out", "lost")
+    )
+
+
+def _outcome(client: Client, job: dict[str, Any]) -> object:
+    return job["outcome"] if "outcome" in job else client.job(job["id"]).get("outcome")
+
+
+def _live(client: Client) -> list[dict[str, Any]]:
+    me, status = my_name(client), client.status()
+    return [job for group in ("running", "waiting", "done") for job in status.get(group, []) if job["user"] == me]
+
+
+def _every(client: Client) -> Iterator[dict[str, Any]]:
+    me, offset = my_name(client), 0
+    while page := client.jobs(user=me, limit=PAGE, offset=offset):
+        yield from page
+        offset += len(page)
+
+
+def my_name(client: Client) -> str:
+    if client.user in ("", "~"):
+        client.user = str(client.call("GET", "/users/~")["id"])
+    return client.user

@@ -1,0 +1,126 @@
+"""Verbs about jobs that were submitted: `stop`, `wait`, `why`, `rerun`. Each takes several; what fails for one is said,
+and the others go on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from snakepit.client.client import Client, exit_code
+from snakepit.errors import SnakepitError
+from snakepit.pit import chosen, render, session
+from snakepit.pit.arguments import JSON, MINE, Argument, Arguments, Command
+from snakepit.pit.following import DETACHED, sentence
+
+NUMBERS = Argument("jobNumber", required=False, many=True)
+
+
+def stop(arguments: Arguments) -> int:
+    client = session.open_client()
+    return each(chosen.jobs(client, arguments, chosen.live), client.stop)
+
+
+def rerun(arguments: Arguments) -> int:
+    client = session.open_client()
+
+    def again(number: int) -> None:
+        render.out(f"=> job number: {client.rerun(number)}\n")
+        render.flush()
+
+    return each(chosen.jobs(client, arguments, chosen.unsuccessful), again)
+
+
+def why(arguments: Arguments) -> int:
+    client = session.open_client()
+    numbers = chosen.jobs(client, arguments, chosen.live)
+    found = {number: client.why(number) for number in numbers}
+    if arguments.on("json"):
+        render.json_out(found)
+        return 0
+    for number, reasons in found.items():
+        prefix = f"{number}: " if len(numbers) > 1 else ""
+        render.out("".join(f"{prefix}{render.clean(reason, lines=True)}\n" for reason in reasons))
+    return 0
+
+
+def wait(arguments: Arguments) -> int:
+    client = session.open_client()
+    numbers = chosen.jobs(client, arguments, chosen.live)
+    try:
+        return _wait(client, numbers, arguments.on("json"))
+    except KeyboardInterrupt:
+        render.talk("\nNo longer waiting; the jobs go on.")
+        return DETACHED
+
+
+def _wait(client: Client, numbers: list[int], as_json: bool) -> int:
+    """The exit code is that of the first job, in the order given, that did not succeed."""
+    codes = []
+    ended = []
+    for number in numbers:
+        job = client.wait(number)
+        codes.append(exit_code(job))
+        ended.append(job)
+        if not as_json:
+            render.out(f"Job {number}: {sentence(job)}\n")
+            render.flush()
+    if as_json:
+        render.json_out(ended)
+    return next((code for code in codes if code), 0)
+
+
+def each(numbers: list[int], act: Callable[[int], None]) -> int:
+    if len(numbers) == 1:
+        act(numbers[0])
+        return 0
+    failed = False
+    for number in numbers:
+        try:
+            act(number)
+        except SnakepitError as problem:
+            failed = True
+            render.failure(f"job {number}: {problem.message}")
+            if problem.status in (401, 503):
+                break
+    return int(failed)
+
+
+COMMANDS = (
+    Command(
+        "stop",
+        "stops a running job",
+        stop,
+        (NUMBERS,),
+        (MINE,),
+        aliases=("cancel",),
+        examples=("pit stop 190", "pit stop 190-195 200", "pit stop --mine"),
+    ),
+    Command(
+        "wait",
+        "waits for jobs and exits with their outcome",
+        wait,
+        (NUMBERS,),
+        (MINE, JSON),
+        examples=("pit wait 190", "pit wait 190-195 && echo all went well"),
+        notes="""
+Exit codes: 0 succeeded, the code of the first process that failed, 1 failed without one, 124 timed out,
+125 lost, 143 stopped; of several jobs that of the first one that did not succeed. Ctrl-C: 130; the jobs go on.""",
+    ),
+    Command(
+        "why",
+        "says why a job does not run yet",
+        why,
+        (NUMBERS,),
+        (MINE, JSON),
+        examples=("pit why 190",),
+    ),
+    Command(
+        "rerun",
+        "runs a job again as a new one",
+        rerun,
+        (NUMBERS,),
+        (MINE,),
+        examples=("pit rerun 190", "pit rerun --mine"),
+        notes="""
+--mine means your ended jobs that failed, timed out or were lost.""",
+    ),
+)

@@ -1,0 +1,233 @@
+"""How things look: the job table of `status` and `show jobs`, and the labelled lines of `show`. Pure text making."""
+
+from __future__ import annotations
+
+from snakepit.pit.render import cell, clean
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    Job = dict[str, Any]
+
+# As core.job.State.letters (a test holds them together); 8 was produced by services of 2018.
+LETTERS = ("NEW", "PRE", "WAI", "STA", "RUN", "STO", "CLN", "FIN", "ARC")
+WAITING = 2
+TITLE = 40
+RESOURCE_ELSEWHERE = 30
+CAPTIONS = (("running", "Running:"), ("waiting", "Waiting:"), ("done", "Done:"))
+
+
+def letters(state: object) -> str:
+    return LETTERS[state] if isinstance(state, int) and 0 <= state < len(LETTERS) else str(state)
+
+
+# ---------------------------------------------------------------------------------------------------------- job table
+
+
+def header(columns: int | None, dated: bool = False) -> str:
+    names = {"id": "JOB", "state": "S", "when": "DATE" if dated else "SINCE", "uc": "UC%", "um": "UM%"}
+    return _row({**names, "user": "USER", "title": "TITLE", "resource": "RESOURCE"}, columns, dated)
+
+
+def row(job: Job, columns: int | None, dated: bool = False) -> str:
+    cells = {
+        "id": str(job.get("id", "")),
+        "state": letters(job.get("state")),
+        "when": str(job.get("date") or "") if dated else since(job.get("since") or {}),
+        "uc": percent(job.get("utilComp")),
+        "um": percent(job.get("utilMem")),
+        "user": str(job.get("user") or ""),
+        "title": str(job.get("description") or ""),
+        "resource": str(job.get("resources") or ""),
+    }
+    return _row(cells, columns, dated)
+
+
+def _row(cells: dict[str, str], columns: int | None, dated: bool) -> str:
+    title, resource = _flexible(columns, 24 if dated else 12)
+    parts = [
+        cell(cells["id"], 6, right=True),
+        cell(cells["state"], 3, right=True),
+        cell(cells["when"], 24 if dated else 12),
+        cell(cells["uc"], 3, right=True),
+        cell(cells["um"], 3, right=True),
+        cell(cells["user"], 10),
+        cell(cells["title"], title),
+        cell(cells["resource"], resource),
+    ]
+    return " ".join(parts).rstrip(" ")
+
+
+def _flexible(columns: int | None, when: int) -> tuple[int, int]:
+    """Widths of TITLE and RESOURCE. Where a terminal leaves less than 16 for the resources, the title gives way."""
+    if columns is None:
+        return TITLE, RESOURCE_ELSEWHERE
+    left = columns - (6 + 3 + when + 3 + 3 + 10 + 7)
+    title = max(8, min(TITLE, left - 16))
+    return title, max(8, left - title)
+
+
+def since(time: dict[str, int]) -> str:
+    days, hours, minutes, seconds = (int(time.get(part, 0)) for part in ("days", "hours", "minutes", "seconds"))
+    return f"{days}d" if days > 99 else f"{days:02}d {hours:02}:{minutes:02}:{seconds:02}"
+
+
+def percent(part: object) -> str:
+    return str(round(max(0.0, min(1.0, part)) * 100)) if isinstance(part, int | float) else "0"
+
+
+def status(groups: dict[str, list[Job]], columns: int | None) -> str:
+    lines = [header(columns)]
+    for key, caption in CAPTIONS:
+        if jobs := groups.get(key):
+            lines.append(caption)
+            lines += [row(job, columns) for job in jobs]
+    return "\n".join(lines) + "\n"
+
+
+def jobs(found: list[Job], columns: int | None) -> str:
+    return "\n".join([header(columns, dated=True), *(row(job, columns, dated=True) for job in found)]) + "\n"
+
+
+# --------------------------------------------------------------------------------------------------------------- show
+
+
+def labelled(lines: list[tuple[str, str | None]]) -> str:
+    """`Label: value` lines, values in one column; those without a value are left out."""
+    present = [(label, value) for label, value in lines if value is not None]
+    width = max((len(label) for label, _ in present), default=0) + 1
+    return "".join(f"{label}:".ljust(width) + f" {value}\n" for label, value in present)
+
+
+def entity(type: str, body: Job) -> str:
+    return {"user": user, "node": node, "job": job, "alias": alias, "group": group}[type](body)
+
+
+def user(body: Job) -> str:
+    return labelled(
+        [
+            ("Username", text(body.get("id"))),
+            ("Full name", text(body.get("fullname"))),
+            ("E-Mail address", text(body.get("email"))),
+            ("Groups", words(body.get("groups"))),
+            ("Auto share", words(body.get("autoshare"))),
+            ("Is administrator", yes_no(body.get("admin"))),
+        ]
+    )
+
+
+def alias(body: Job) -> str:
+    return labelled([("Alias", text(body.get("id"))), ("For", text(body.get("name")))])
+
+
+def group(body: Job) -> str:
+    return labelled([("Name", text(body.get("id"))), ("Title", text(body.get("title")))])
+
+
+def node(body: Job) -> str:
+    resources = body.get("resources") or []
+    return labelled(
+        [
+            ("Node name", text(body.get("id"))),
+            ("State", _node_state(body)),
+            ("Since", text(body.get("since"))),
+            ("Isolation", _isolation(body)),
+            ("Resources", _block(_resource(each) for each in resources) if resources else None),
+        ]
+    )
+
+
+def _node_state(body: Job) -> str:
+    state = "ONLINE" if body.get("online") else "OFFLINE"
+    if not body.get("drained"):
+        return state
+    why = text(body.get("drainReason"))
+    return f"{state} (drained{': ' + why if why else ''})"
+
+
+def _isolation(body: Job) -> str | None:
+    """Said only where it is not as it should be."""
+    kind, problem = text(body.get("isolation")), text(body.get("isolationProblem"))
+    if kind in (None, "sandbox") and not problem:
+        return None
+    return f"{kind or 'unknown'} ({problem})" if problem else kind
+
+
+def _resource(each: Job) -> str:
+    line = f'{each.get("index")}: "{text(each.get("name"))}"'
+    if each.get("alias"):
+        line += f' aka "{text(each["alias"])}"'
+    line += f" ({text(each.get('type'))} {each.get('index')})"
+    if each.get("declared"):
+        line += " - declared"
+    if each.get("groups"):
+        line += f" - Groups: {words(each['groups'])}"
+    return line
+
+
+def job(body: Job) -> str:
+    processes, changes = body.get("processes") or [], body.get("stateChanges") or []
+    return labelled(
+        [
+            ("Job number", text(body.get("id"))),
+            ("Continued job", text(body.get("continueJob") or None)),
+            ("Title", text(body.get("description"))),
+            ("Owner", text(body.get("user"))),
+            ("Groups", words(body.get("groups"))),
+            ("Error", text(body.get("error"))),
+            ("Provisioning", text(body.get("provisioning"))),
+            ("Resources", text(body.get("resources"))),
+            ("Util. GPU", _utilization(body.get("utilComp"))),
+            ("Util. memory", _utilization(body.get("utilMem"))),
+            ("State", _job_state(body)),
+            ("Outcome", _outcome(body)),
+            ("Processes", _block(_process(each) for each in processes) if processes else None),
+            ("State changes", _block(_change(each) for each in changes) if changes else None),
+        ]
+    )
+
+
+def _job_state(body: Job) -> str:
+    state = letters(body.get("state"))
+    position = body.get("schedulePosition")
+    return f"{state} (position {position})" if body.get("state") == WAITING and position else state
+
+
+def _outcome(body: Job) -> str | None:
+    outcome = text(body.get("outcome"))
+    why = text(body.get("reason"))
+    return f"{outcome} - {why}" if outcome and why else outcome
+
+
+def _utilization(part: object) -> str | None:
+    number = percent(part)
+    return None if number == "0" else f"{number} %"
+
+
+def _process(each: Job) -> str:
+    code = each.get("status")
+    line = f"[{each.get('groupIndex')}, {each.get('processIndex')}]: Status code: {'?' if code is None else code}"
+    result = text(each.get("result"))
+    return f"{line} - {result}" if result else line
+
+
+def _change(each: Job) -> str:
+    why = text(each.get("reason"))
+    return f"{letters(each.get('state'))}: {text(each.get('since'))}{' - ' + why if why else ''}"
+
+
+def _block(lines: object) -> str:
+    return "".join(f"\n  {line}" for line in lines)  # type: ignore[attr-defined]
+
+
+def text(value: object) -> str | None:
+    return None if value is None else clean(str(value))
+
+
+def words(value: object) -> str | None:
+    return clean(" ".join(str(each) for each in value)) if isinstance(value, list) and value else None
+
+
+def yes_no(value: object) -> str | None:
+    return None if value is None else "yes" if value else "no"
