@@ -1,0 +1,191 @@
+"""Who is asking: passwords (bcrypt, on threads of their own), random tokens kept as hashes, limited login attempts.
+
+A token lives `tokenTTL` from its last use, at most `tokenMaxAge` from its making, and ends with a password change.
+Sessions are cached, so that a request costs no database read; any change of users, groups or tokens empties the cache.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import secrets
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+import bcrypt
+from sqlalchemy import Connection
+
+from snakepit.core.access import Person
+from snakepit.errors import BadRequest, TooMany, Unauthorized
+from snakepit.store import tokens, users
+from snakepit.store.database import Store
+from snakepit.store.rows import TokenRow, UserRow
+
+LONGEST_PASSWORD_BYTES = 72  # bcrypt looks no further
+CACHED_SESSIONS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A signed-in person, and the token that says so."""
+
+    person: Person
+    token: int
+    expires_at: datetime
+    renew_at: datetime
+    dies_at: datetime
+    autoshare: tuple[str, ...] = ()
+
+
+class Sessions:
+    def __init__(self, store: Store, clock: Callable[[], datetime], ttl_s: float, max_age_s: float) -> None:
+        self._store, self._clock = store, clock
+        self._ttl, self._max_age = timedelta(seconds=ttl_s), timedelta(seconds=max_age_s)
+        self._cache: dict[bytes, Session] = {}
+        self._generation = 0
+
+    async def open(self, user: str, name: str = "", ttl_s: float | None = None) -> tuple[int, str]:
+        """A new token: its id and its text, which is shown this once."""
+        now = self._clock()
+        text = secrets.token_urlsafe(32)
+        ttl = self._ttl if ttl_s is None else timedelta(seconds=ttl_s)
+        # A named token is for scripts: it lives as long as was asked, used or not.
+        dies_at = now + (self._max_age if ttl_s is None else ttl)
+        id = await self._store.write(tokens.insert, digest(text), user, name, now, min(now + ttl, dies_at), dies_at)
+        return id, text
+
+    async def find(self, text: str) -> Session:
+        """The session of a token; Unauthorized with words when there is none."""
+        key = digest(text)
+        session = self._cache.get(key)
+        if session is None:
+            session = await self._load(key)
+        now = self._clock()
+        if now >= session.expires_at:
+            self._cache.pop(key, None)
+            raise Unauthorized("Token expired")
+        if now >= session.renew_at:
+            await self._renew(key, session, now)
+        return session
+
+    def forget(self) -> None:
+        self._generation += 1
+        self._cache.clear()
+
+    async def _load(self, key: bytes) -> Session:
+        generation = self._generation
+        found = await self._store.read(_token_and_user, key)
+        if found is None:
+            raise Unauthorized("Invalid token")
+        token, user = found
+        if user is None:
+            raise Unauthorized("Token for unknown user")
+        session = Session(
+            Person(user.id, user.admin, user.groups),
+            token.id,
+            token.expires_at,
+            token.used_at + self._renewal_pause(),
+            token.dies_at or token.expires_at,
+            user.autoshare,
+        )
+        if generation == self._generation:  # else it may be yesterday's already
+            if len(self._cache) >= CACHED_SESSIONS:
+                self._cache.clear()
+            self._cache[key] = session
+        return session
+
+    async def _renew(self, key: bytes, session: Session, now: datetime) -> None:
+        expires_at = max(session.expires_at, min(now + self._ttl, session.dies_at))
+        renewed = replace(session, expires_at=expires_at, renew_at=now + self._renewal_pause())
+        if key in self._cache:
+            self._cache[key] = renewed  # first, so that requests of the same moment do not all write
+        await self._store.write(tokens.renew, session.token, now, expires_at)
+
+    def _renewal_pause(self) -> timedelta:
+        return self._ttl / 24
+
+
+def _token_and_user(c: Connection, key: bytes) -> tuple[TokenRow, UserRow | None] | None:
+    token = tokens.find_by_hash(c, key)
+    return None if token is None else (token, users.find(c, token.user))
+
+
+def digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode("utf-8", "replace")).digest()
+
+
+class Passwords:
+    """Slow on purpose, so on two threads of their own: logins queue behind each other, never before the event loop."""
+
+    def __init__(self, rounds: int) -> None:
+        self._rounds = rounds
+        self._threads = ThreadPoolExecutor(2, thread_name_prefix="bcrypt")
+
+    async def hash(self, password: str) -> bytes:
+        check_password(password)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, hash_password, password, self._rounds)
+
+    async def matches(self, password: str, hashed: bytes) -> bool:
+        plain = password.encode("utf-8", "replace")
+        if len(plain) > LONGEST_PASSWORD_BYTES or b"\0" in plain:
+            return False
+        return await asyncio.get_running_loop().run_in_executor(self._threads, bcrypt.checkpw, plain, hashed)
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def check_password(password: str) -> None:
+    if not password:
+        raise BadRequest("The password must not be empty")
+    if len(password.encode()) > LONGEST_PASSWORD_BYTES:
+        raise BadRequest(f"The password is too long ({LONGEST_PASSWORD_BYTES} bytes max)")
+
+
+def hash_password(password: str, rounds: int) -> bytes:
+    check_password(password)
+    return bcrypt.hashpw(password.encode(), bcrypt.gensalt(rounds))
+
+
+class Limiter:
+    """Failed logins within a minute, per user and per address; in memory, bounded."""
+
+    window_s = 60.0
+    per_user = 10
+    per_address = 30
+    remembered = 20_000
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._failures: dict[str, list[float]] = {}
+
+    def attempt(self, user: str, address: str) -> None:
+        """Counts an attempt as failed until `succeeded` says otherwise; TooMany when there were too many."""
+        keys = (("user " + user, self.per_user), ("address " + address, self.per_address))
+        for key, limit in keys:
+            recent = self._recent(key)
+            if len(recent) >= limit:
+                raise TooManyAttempts(self.window_s - (self._now() - recent[0]))
+        for key, _ in keys:
+            self._failures.setdefault(key, []).append(self._now())
+        if len(self._failures) > self.remembered:
+            self._failures = {key: times for key in list(self._failures) if (times := self._recent(key))}
+
+    def succeeded(self, user: str, address: str) -> None:
+        self._failures.pop("user " + user, None)
+        if times := self._failures.get("address " + address):
+            times.pop()
+
+    def _recent(self, key: str) -> list[float]:
+        times = [at for at in self._failures.get(key, ()) if at > self._now() - self.window_s]
+        if key in self._failures:
+            self._failures[key] = times
+        return times
+
+
+class TooManyAttempts(TooMany):
+    def __init__(self, retry_after_s: float) -> None:
+        self.retry_after_s = max(1, round(retry_after_s))
+        super().__init__(f"Too many failed login attempts, try again in {self.retry_after_s} seconds")

@@ -1,0 +1,174 @@
+"""Opening what users name, beneath a directory handle: component by component, never through a symbolic link.
+
+No path is ever compared by its text. Everything here blocks: call it on a thread.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from snakepit.errors import BadRequest, Forbidden, NotFound, SnakepitError
+from snakepit.source.sweep import remove_tree
+
+DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# Non-blocking, or opening a pipe that a job left there would wait for a writer for ever.
+FILE = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+LONGEST_PATH = 4096
+
+
+class NoSpace(SnakepitError):
+    status = 507
+
+
+def components(path: str) -> list[str]:
+    """The names of a path; `..` would lead out of the room and is nowhere."""
+    if "\0" in path or len(path) > LONGEST_PATH:
+        raise BadRequest("Not a path")
+    names = [name for name in path.split("/") if name not in ("", ".")]
+    if ".." in names:
+        raise NotFound("There is nothing outside of this directory")
+    return names
+
+
+@contextmanager
+def directory(base: Path, names: list[str]) -> Iterator[int]:
+    """A handle of the directory `names` beneath `base`."""
+    with speaking(base.name):
+        handle = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for name in names:
+            with speaking(name):
+                refuse_link(handle, name)
+                deeper = os.open(name, DIRECTORY, dir_fd=handle)
+            os.close(handle)
+            handle = deeper
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def open_file(base: Path, path: str, flags: int, mode: int = 0o600) -> int:
+    """A handle of a regular file beneath `base`; the caller closes it."""
+    names = components(path)
+    if not names:
+        raise BadRequest("This is a directory")
+    with directory(base, names[:-1]) as parent, speaking(names[-1]):
+        refuse_link(parent, names[-1])
+        handle = os.open(names[-1], flags | FILE, mode, dir_fd=parent)
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            os.close(handle)
+            raise NotFound(f"{names[-1]!r} is not a file")
+        return handle
+
+
+def status(base: Path, path: str) -> os.stat_result:
+    """Of a file or directory; anything else is refused."""
+    names = components(path)
+    if not names:
+        with directory(base, []) as handle:
+            return os.fstat(handle)
+    with directory(base, names[:-1]) as parent, speaking(names[-1]):
+        found = os.stat(names[-1], dir_fd=parent, follow_symlinks=False)
+    if stat.S_ISLNK(found.st_mode):
+        raise Forbidden("Symbolic links are not followed")
+    if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
+        raise NotFound(f"{names[-1]!r} is neither file nor directory")
+    return found
+
+
+def listing(base: Path, path: str) -> tuple[list[str], list[str]]:
+    """Names of directories and of files, sorted; links and special files are not shown."""
+    directories, files = [], []
+    with directory(base, components(path)) as handle, speaking(path), os.scandir(handle) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                directories.append(entry.name)
+            elif entry.is_file(follow_symlinks=False):
+                files.append(entry.name)
+    return sorted(directories), sorted(files)
+
+
+def make_directories(base: Path, path: str) -> None:
+    """mkdir -p; one that is there already is an error, as in the original."""
+    names = components(path)
+    fresh = False
+    with speaking(base.name):
+        handle = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for name in names:
+            with speaking(name):
+                refuse_link(handle, name)
+                try:
+                    os.mkdir(name, 0o750, dir_fd=handle)
+                    fresh = True
+                except FileExistsError:
+                    fresh = False
+                deeper = os.open(name, DIRECTORY, dir_fd=handle)
+            os.close(handle)
+            handle = deeper
+    finally:
+        os.close(handle)
+    if not fresh:
+        raise BadRequest("Already existing")
+
+
+def remove(base: Path, path: str, trash: Path) -> None:
+    """A file, a link itself, or a directory with all that is in it; never the base."""
+    names = components(path)
+    if not names:
+        raise Forbidden("The directory itself cannot be deleted")
+    with directory(base, names[:-1]) as parent, speaking(names[-1]):
+        found = os.stat(names[-1], dir_fd=parent, follow_symlinks=False)
+        if not stat.S_ISDIR(found.st_mode):
+            os.unlink(names[-1], dir_fd=parent)
+            return
+        trash.mkdir(mode=0o700, exist_ok=True)
+        # Out of sight at once, by one rename; then taken apart where nobody can put links into it any more.
+        target = trash / f"0-{secrets.token_hex(6)}-deleted"
+        try:
+            os.rename(names[-1], target, src_dir_fd=parent)
+        except OSError as problem:
+            if problem.errno not in (errno.EXDEV, errno.EACCES):
+                raise
+            shutil.rmtree(names[-1], dir_fd=parent)
+            return
+    remove_tree(target)
+
+
+def refuse_link(parent: int, name: str) -> None:
+    """Only for a better word than ELOOP; it is O_NOFOLLOW that keeps people in their rooms."""
+    try:
+        if stat.S_ISLNK(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
+            raise Forbidden("Symbolic links are not followed")
+    except FileNotFoundError:
+        return
+
+
+@contextmanager
+def speaking(name: str) -> Iterator[None]:
+    """Translates what the system says."""
+    try:
+        yield
+    except FileNotFoundError as problem:
+        raise NotFound(f"{name!r} does not exist") from problem
+    except (NotADirectoryError, IsADirectoryError) as problem:
+        raise BadRequest(f"{name!r}: {problem.strerror}") from problem
+    except PermissionError as problem:
+        raise Forbidden(f"{name!r}: {problem.strerror}") from problem
+    except OSError as problem:
+        if problem.errno == errno.ELOOP:
+            raise Forbidden("Symbolic links are not followed") from problem
+        if problem.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise NoSpace("The disk of the service is full") from problem
+        if problem.errno in (errno.ENAMETOOLONG, errno.EINVAL, errno.EFBIG, errno.ENXIO, errno.EEXIST):
+            raise BadRequest(f"{name[:40]!r}: {problem.strerror}") from problem
+        raise
+    except UnicodeEncodeError as problem:
+        raise BadRequest("Not a path") from problem

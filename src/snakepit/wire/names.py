@@ -1,0 +1,36 @@
+"""How ids look on the wire, the same for service and client."""
+
+from __future__ import annotations
+
+import re
+
+USER = r"[a-z][a-z0-9]{0,31}"
+NODE = r"[a-z][a-z0-9]{0,31}"
+ALIAS = r"[a-z][a-z0-9]{0,31}"
+GROUP = r"[a-z]{1,32}"
+JOB = r"[0-9]{1,10}"
+LARGEST_JOB = 2**31 - 1
+TITLE_LENGTH = 40
+VARIABLE = r"[A-Za-z_][A-Za-z0-9_]{0,127}"
+# What runs when a job brings no command of its own; a missing file is a success, as in the original.
+COMPUTE = "if [ -f .compute ]; then bash .compute; fi\n"
+
+_SHAPES = {
+    "user": (USER, "lower-case letters and digits, a letter first, at most 32"),
+    "node": (NODE, "lower-case letters and digits, a letter first, at most 32"),
+    "alias": (ALIAS, "lower-case letters and digits, a letter first, at most 32"),
+    "group": (GROUP, "lower-case letters only, at most 32"),
+    "job": (JOB, "digits only"),
+}
+
+
+def problem_with(kind: str, id: str) -> str:
+    """Why `id` cannot name a user, node, alias, group or job; empty when it can."""
+    shape, words = _SHAPES[kind]
+    if re.fullmatch(shape, id):
+        return ""
+    return f"Wrong {kind} id format: {id[:40]!r} ({words})"
+
+
+def pattern_of(kind: str) -> str:
+    return f"^{_SHAPES[kind][0]}$"
