@@ -4,6 +4,9 @@ As root the service drops its rights, so its directories are made where others c
 
 import os
 import shutil
+import signal
+import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -71,11 +74,38 @@ class Serving:
     def log(self) -> str:
         return (self.home / "service.log").read_text(errors="replace")
 
+    def kill(self) -> None:
+        """kill -9: no goodbye."""
+        self.process.kill()
+        self.process.wait(timeout=30)
+
+    def start_again(self) -> None:
+        self.process = self._launch(self.home, self.port, ())
+        wait_until(self.answers, timeout_s=60, message="the service says hello again")
+
+    def agents(self) -> list[int]:
+        """The process ids of the agents that serve this data root's nodes."""
+        found = []
+        for path in (self.home / "data" / "nodes").glob("*/socket"):
+            directory = os.open(path.parent, os.O_PATH)
+            with socket.socket(socket.AF_UNIX) as probe:
+                try:
+                    probe.connect(f"/proc/self/fd/{directory}/socket")
+                except OSError:
+                    continue
+                finally:
+                    os.close(directory)
+                peer = probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+                found.append(struct.unpack("3i", peer)[0])
+        return found
+
     def stop(self) -> None:
         """Ends the service, and with it what outlives it by design, then removes everything."""
         if self.process.poll() is None:
             self.process.terminate()
             self.process.wait(timeout=30)
+        for pid in self.agents():
+            os.kill(pid, signal.SIGKILL)
         shutil.rmtree(self.home, ignore_errors=True)
 
     def environment(self, user: str = "tilman") -> dict[str, str]:

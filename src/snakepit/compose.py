@@ -9,10 +9,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import snakepit
 from snakepit.config import Settings
+from snakepit.core.domains import node_mounts
 from snakepit.engines.base import Engine
 from snakepit.engines.local import LocalEngine, LocalOptions
+from snakepit.engines.package import agent_package
 from snakepit.errors import BadRequest
 from snakepit.loop.deeds import LoopSettings
 from snakepit.loop.loop import Loop
@@ -75,8 +76,9 @@ def engines(settings: Settings, cluster: str, epoch: int) -> Callable[[str, str,
             options = LocalOptions(
                 declared=str(properties.get("resources", "")),
                 isolation=str(properties.get("isolation", "auto")),
-                mounts=tuple(part for part in str(properties.get("mounts", "")).split(",") if part),
+                mounts=node_mounts(str(properties.get("mounts", ""))),
                 port_range=settings.port_range,
+                hidden=(str(settings.data_root.absolute()),),
             )
             return LocalEngine(node, settings.data_root.absolute() / "nodes" / node, cluster, epoch, options)
         raise BadRequest(f'There is no engine for the endpoint "{endpoint}": use "local:"')
@@ -97,11 +99,25 @@ def preload() -> None:
                 importlib.import_module(module.name)
     for name in _LATE_IMPORTS:
         importlib.import_module(name)
-    assert snakepit.__name__
+    agent_package()
 
 
 _LATE_IMPORTS = (
-    "encodings.idna", "encodings.latin_1", "encodings.ascii", "anyio._backends._asyncio", "uvicorn.loops.auto", "uvicorn.protocols.http.auto",
-    "uvicorn.protocols.websockets.auto", "uvicorn.lifespan.on", "uvicorn.logging", "sqlalchemy.dialects.sqlite.pysqlite",
-    "sqlalchemy.dialects.postgresql.psycopg", "bcrypt", "traceback", "linecache", "tempfile", "zipapp", "concurrent.futures.thread",
-)  # fmt: skip
+    "anyio._backends._asyncio",
+    "bcrypt",
+    "concurrent.futures.thread",
+    "encodings.ascii",
+    "encodings.idna",
+    "encodings.latin_1",
+    "linecache",
+    "sqlalchemy.dialects.postgresql.psycopg",
+    "sqlalchemy.dialects.sqlite.pysqlite",
+    "tempfile",
+    "traceback",
+    "uvicorn.lifespan.on",
+    "uvicorn.logging",
+    "uvicorn.loops.auto",
+    "uvicorn.protocols.http.auto",
+    "uvicorn.protocols.websockets.auto",
+    "zipapp",
+)

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+from snakepit.errors import BadRequest
+
 DATA_ROOT = "/data"
 
 
@@ -31,3 +33,16 @@ def job_mounts(root: str, job: int, user: str, groups: Iterable[str], task: int 
         Mount(str(top / "home" / user), "/data/rw/home", True),
         *(Mount(str(top / "groups" / group), f"/data/rw/group-{group}", True) for group in sorted(groups)),
     )
+
+
+def node_mounts(text: str) -> tuple[Mount, ...]:
+    """A node's own mounts, seen by every process there: `/scratch:rw,/datasets:ro` (ro where nothing is said)."""
+    found = []
+    for part in (piece.strip() for piece in text.split(",")):
+        path, _, mode = part.partition(":")
+        if not part:
+            continue
+        if not path.startswith("/") or ".." in PurePosixPath(path).parts or mode not in ("", "ro", "rw"):
+            raise BadRequest(f'a mount is written /path:ro or /path:rw, not "{part}"')
+        found.append(Mount(path, path, mode == "rw"))
+    return tuple(found)

@@ -48,7 +48,7 @@ class LogBook:
     def length(self, process: ProcessId) -> int:
         """How many bytes of a process's output are kept."""
         try:
-            return os.stat(self._copy(process)).st_size
+            return self._copy(process).stat().st_size
         except FileNotFoundError:
             return 0
 
@@ -194,7 +194,7 @@ class LogBooks:
         if book is not None:
             return book.size
         try:
-            return os.stat(self._directory(job) / "pit.log").st_size
+            return (self._directory(job) / "pit.log").stat().st_size
         except FileNotFoundError:
             return 0
 
