@@ -149,7 +149,7 @@ class Engine(Protocol):
     async def look(self) -> Sequence[Seen]: ...
 
     async def stop(self, attempts: Sequence[AttemptId], grace_s: float, cause: str, note: str) -> None:
-        """TERM, after `grace_s` KILL. `cause` is a core.job.Cause value, kept in Ended. Unknown ones leave a tombstone."""
+        """TERM, after `grace_s` KILL. `cause` is a core.job.Cause, kept in Ended. Unknown ones leave a tombstone."""
         ...
 
     async def clean(self, attempts: Sequence[AttemptId]) -> None:

@@ -1,0 +1,93 @@
+"""Started as `python3 agent.pyz STATE_DIR CLUSTER VERSION`: detaches, takes the lock, serves until told to retire.
+
+The command itself ends when a head may connect, having said `ready`, or says why not.
+"""
+
+import fcntl
+import gc
+import os
+import signal
+import socket
+import sys
+from typing import List
+
+from snakepit.engines.agent.aside import fork_aside
+from snakepit.engines.agent.reactor import Reactor
+from snakepit.engines.agent.records import Records
+from snakepit.engines.agent.server import SOCKET, Server
+from snakepit.engines.agent.supervisor import Supervisor, empty
+
+LOG_LIMIT = 1 << 20
+
+
+def main(arguments: List[str]) -> int:
+    top, cluster, version = arguments
+    if os.getuid() == 0:
+        print("the agent does not run as root: what users send would run as root too")
+        return 2
+    os.chdir(top)
+    reader, writer = os.pipe()
+    if os.fork() == 0:
+        os.close(reader)
+        _detached(top, cluster, version, writer)
+    os.close(writer)
+    with os.fdopen(reader) as news:
+        word = news.read()
+    print(word or "the agent died at its start; see {}/agent.log".format(top))
+    return 0 if word == "ready" else 1
+
+
+def _detached(top: str, cluster: str, version: str, writer: int) -> None:
+    """In the child: a session of its own, deaf to hangups, with a log file for what it has to say."""
+    try:
+        os.setsid()
+        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE):
+            signal.signal(number, signal.SIG_IGN)
+        os.umask(0o022)
+        log = os.open("agent.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        if os.fstat(log).st_size > LOG_LIMIT:
+            os.ftruncate(log, 0)
+        null = os.open(os.devnull, os.O_RDWR)
+        for source, target in ((null, 0), (null, 1), (log, 2)):
+            os.dup2(source, target)
+        lock = os.open("lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.write(writer, b"ready")  # another one serves here already
+        else:
+            _serve(top, cluster, version, writer)
+    except Exception:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        os._exit(0)
+
+
+def _serve(top: str, cluster: str, version: str, writer: int) -> None:
+    records, reactor = Records(top), Reactor()
+    leftovers = [os.path.join(top, "trash", name) for name in os.listdir("trash")]
+    if leftovers:
+        fork_aside(lambda: _empty_all(leftovers))
+    supervisor = Supervisor(records, reactor, cluster)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    if os.path.exists(SOCKET):
+        os.unlink(SOCKET)
+    listener.bind(SOCKET)  # relative, as a whole path may be longer than a socket's name can be
+    listener.listen(16)
+    server = Server(listener, records, reactor, supervisor, version)
+    os.write(writer, b"ready")
+    os.close(writer)
+    gc.collect()
+    if hasattr(gc, "freeze"):
+        gc.freeze()  # holders are forks: what is never touched stays shared
+    while not server.retired:
+        reactor.turn()
+
+
+def _empty_all(directories: List[str]) -> None:
+    for directory in directories:
+        empty(directory)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

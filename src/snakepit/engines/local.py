@@ -1,0 +1,143 @@
+"""`local:`: the agent of this machine, reached through a unix socket in its state directory, started where none is.
+
+Nothing of a user ever runs as root: an engine in a root process needs the account (`run_as`) that the agent shall have.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from snakepit.core.domains import Mount
+from snakepit.engines.agent import gpus
+from snakepit.engines.agent_client import AgentEngine, Streams
+from snakepit.engines.agent_wire import Body
+from snakepit.engines.package import agent_package
+from snakepit.errors import ConfigError, Rejected, Unreachable
+
+START_TIMEOUT_S = 30
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+AS_ROOT = "jobs never run as root: start the service as an ordinary user, or as root with a data root that one owns"
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Whom the agent runs as, where the engine itself runs as root."""
+
+    uid: int
+    gid: int
+
+
+@dataclass(frozen=True, slots=True)
+class LocalOptions:
+    declared: str = ""  # "2:GeForce GTX 1070/8G": instead of detected cards
+    isolation: str = "auto"  # auto and sandbox confine, or refuse; none is an admin's choice
+    mounts: tuple[Mount, ...] = ()  # the node's own, seen by every process
+    port_range: tuple[int, int] = (20000, 29999)
+    python: str = ""  # empty: `reachable_python`
+    hidden: tuple[str, ...] = ()  # directories no process may see (the data root)
+    run_as: Account | None = None
+
+    def __post_init__(self) -> None:
+        if self.isolation not in ("auto", "sandbox", "none"):
+            raise ConfigError(f"isolation is auto, sandbox or none, not {self.isolation!r}")
+        try:
+            gpus.declared(self.declared)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
+
+    def body(self) -> Body:
+        return {
+            "declared": self.declared,
+            "isolation": self.isolation,
+            "mounts": [{"source": m.source, "path": m.path, "writable": m.writable} for m in self.mounts],
+            "ports": list(self.port_range),
+            "hidden": list(self.hidden),
+        }
+
+
+class LocalEngine(AgentEngine):
+    """The Engine of this machine."""
+
+    def __init__(self, node: str, state_dir: Path, cluster: str, epoch: int, options: LocalOptions) -> None:
+        self.node = node
+        super().__init__(SocketWay(state_dir, cluster, options), cluster, epoch, options.body())
+
+
+class SocketWay:
+    """To the agent through its socket; where nobody answers, it is started first."""
+
+    def __init__(self, state_dir: Path, cluster: str, options: LocalOptions) -> None:
+        self._state_dir, self._cluster, self._options = state_dir, cluster, options
+        self.version = agent_package()[1]
+
+    async def open(self) -> Streams:
+        if os.geteuid() == 0 and (self._options.run_as is None or self._options.run_as.uid == 0):
+            raise Rejected(AS_ROOT)
+        try:
+            return await self._connect()
+        except OSError:
+            await self._start()
+        try:
+            return await self._connect()
+        except OSError as error:
+            raise Unreachable(f"the agent does not answer: {error}") from None
+
+    async def _connect(self) -> Streams:
+        # By way of a handle, as the path may be longer than the 107 bytes a socket's name can have.
+        directory = os.open(self._state_dir, os.O_PATH | os.O_DIRECTORY)
+        try:
+            return await asyncio.open_unix_connection(f"/proc/self/fd/{directory}/socket")
+        finally:
+            os.close(directory)
+
+    async def _start(self) -> None:
+        try:
+            package = self._lay_out()
+            python = self._options.python or await asyncio.to_thread(reachable_python, self._options.run_as)
+            child = await asyncio.create_subprocess_exec(
+                python, "-I", "-S", str(package), str(self._state_dir), self._cluster, self.version,
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                cwd="/", env={"PATH": PATH, "HOME": os.environ.get("HOME", "/"), "LANG": "C.UTF-8"},
+                **_identity(self._options.run_as),
+            )  # fmt: skip
+            said, _ = await asyncio.wait_for(child.communicate(), START_TIMEOUT_S)
+        except (OSError, TimeoutError) as error:
+            raise Unreachable(f"the agent cannot be started: {error or 'it took too long'}") from None
+        if child.returncode != 0:
+            raise Unreachable(f"the agent cannot be started: {said.decode(errors='replace').strip()[-500:]}")
+
+    def _lay_out(self) -> Path:
+        self._state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        target, beside = self._state_dir / "agent.pyz", self._state_dir / "agent.pyz.new"
+        beside.write_bytes(agent_package()[0])
+        if self._options.run_as is not None and os.geteuid() == 0:
+            for path in (self._state_dir, beside):
+                os.chown(path, self._options.run_as.uid, self._options.run_as.gid)
+        beside.rename(target)
+        return target
+
+
+def reachable_python(run_as: Account | None = None) -> str:
+    """A Python that the agent's account can really start: one in root's private home is of no use to it."""
+    candidates: Sequence[str] = (sys.executable, "/usr/bin/python3", "/usr/local/bin/python3", "/bin/python3")
+    for python in candidates:
+        try:
+            command = [python, "-I", "-S", "-c", "import json, selectors"]
+            done = subprocess.run(command, cwd="/", env={}, capture_output=True, timeout=20, **_identity(run_as))
+        except (OSError, subprocess.TimeoutExpired):
+            continue
+        if done.returncode == 0:
+            return python
+    raise Unreachable(f"no Python that this account can start: tried {', '.join(candidates)}")
+
+
+def _identity(run_as: Account | None) -> Body:
+    if run_as is None or os.geteuid() != 0:
+        return {}
+    return {"user": run_as.uid, "group": run_as.gid, "extra_groups": []}
