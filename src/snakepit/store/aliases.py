@@ -11,7 +11,7 @@ from snakepit.store.statements import insert_new
 
 def all(c: Connection) -> dict[str, str]:
     """Alias id to exact resource name, in the order of the ids."""
-    return dict(c.execute(select(aliases.c.id, aliases.c.name).order_by(aliases.c.id)).tuples().all())
+    return {row.id: row.name for row in c.execute(select(aliases).order_by(aliases.c.id))}
 
 
 def ids(c: Connection) -> list[str]:

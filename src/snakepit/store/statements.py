@@ -44,4 +44,5 @@ def _insert(dialect: str, table: Table) -> Insert:
 
 @cache
 def _insert_unless_there(dialect: str, table: Table) -> Insert:
-    return _insert(dialect, table).on_conflict_do_nothing()
+    # Without the option an INSERT forgets how many rows it made.
+    return _insert(dialect, table).on_conflict_do_nothing().execution_options(preserve_rowcount=True)

@@ -65,7 +65,7 @@ def admins(c: Connection) -> int:
     return c.execute(select(func.count()).select_from(users).where(users.c.admin)).scalar_one()
 
 
-def update(c: Connection, id: str, **fields: Any) -> None:
+def update(c: Connection, id: str, /, **fields: Any) -> None:
     """Any of fullname, email, password_hash, admin, autoshare."""
     unknown = fields.keys() - FIELDS
     if unknown:

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, Engine
-from sqlalchemy.exc import DBAPIError
 
 from snakepit import errors
 from snakepit.store.connect import for_the_caller, is_trouble, words_of
@@ -140,10 +139,10 @@ def _among_others(connection: Connection, write: Write) -> Any:
     return value
 
 
-def _trouble(error: Exception) -> Exception:
-    if isinstance(error, DBAPIError):
-        return errors.Unavailable(f"the database cannot be written at the moment: {words_of(error)}")
-    return error
+def _trouble(error: Exception) -> errors.Unavailable:
+    told = errors.Unavailable(f"the database cannot be written at the moment: {words_of(error)}")
+    told.__cause__ = error
+    return told
 
 
 def _answer(batch: list[Write], outcomes: list[Any]) -> None:
