@@ -86,11 +86,11 @@ def read_rule(line: str, place: str = "") -> Rule | None:
     again = text.startswith("!")
     text = text[1:] if again else text
     directories_only = text.endswith("/")
-    text = text.rstrip("/") if directories_only else text
+    text = text[:-1] if directories_only else text
     if not text:
         return None
     anchored = "/" in text
-    glob = text.lstrip("/") if anchored else "**/" + text
+    glob = text.removeprefix("/") if anchored else "**/" + text
     try:
         return Rule(place, re.compile(_regex(glob), re.DOTALL), directories_only, again)
     except re.error:  # an impossible range ([z-a]) fits nothing
@@ -123,8 +123,12 @@ def _read_rules(here: Path, place: str) -> list[Rule]:
     return rules
 
 
+_IN_SET = re.compile(r"\[:(?P<named>[a-z]+):\]|\\(?P<plain>.)|(?P<range>-)|.", re.DOTALL)
+_NAMED = {"alpha": "A-Za-z", "digit": "0-9", "alnum": "A-Za-z0-9", "lower": "a-z", "upper": "A-Z", "space": r"\s"}
 _TOKENS = re.compile(
-    r"(?P<any>^\*\*/|/\*\*/|/\*\*$)|(?P<star>\*+)|(?P<one>\?)|(?P<set>\[[!^]?\]?[^\]]*\])|\\(?P<plain>.)|.", re.S
+    r"(?P<any>^\*\*/|/\*\*/|/\*\*$)|(?P<star>\*+)|(?P<one>\?)|"
+    r"(?P<set>\[[!^]?+\]?+(?:\[:[a-z]+:\]|\\.|[^\]\\])*+\])|(?P<open>\[|\\$)|\\(?P<plain>.)|.",
+    re.DOTALL,
 )
 
 
@@ -140,15 +144,25 @@ def _regex(glob: str) -> str:
             case "one":
                 parts.append("[^/]")
             case "set":
-                inside = token[0][1:-1]
-                negated = inside[:1] in ("!", "^")
-                body = (inside[1:] if negated else inside).replace("\\", "\\\\").replace("[", "\\[").replace("]", "\\]")
-                parts.append(f"(?!/)[{'^' if negated else ''}{body}]")
+                parts.append(_set(token[0][1:-1]))
+            case "open":  # an unclosed set fits nothing in git
+                return r"(?!)"
             case "plain":
                 parts.append(re.escape(token["plain"]))
             case _:
                 parts.append(re.escape(token[0]))
     return "".join(parts)
+
+
+def _set(inside: str) -> str:
+    negated = inside[:1] in ("!", "^")
+    body = ""
+    for token in _IN_SET.finditer(inside, 1 if negated else 0):
+        if token["named"]:
+            body += _NAMED.get(token["named"], "")
+        else:
+            body += "-" if token["range"] else re.escape(token["plain"] or token[0])
+    return f"(?!/)[{'^' if negated else ''}{body}]" if body else "(?!)"
 
 
 def _sendable(entry: os.DirEntry[str]) -> bool:
