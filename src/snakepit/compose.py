@@ -57,7 +57,6 @@ def loop_settings(settings: Settings, confined: bool = True) -> LoopSettings:
         max_parallel_prep=settings.max_parallel_prep,
         max_prep_s=settings.max_prep_duration_s,
         max_start_s=settings.max_start_duration_s,
-        domain=settings.lxd_domain,
         worker_env=settings.worker_env,
         log_limit_bytes=settings.max_log_size_bytes,
         keep_src_s=settings.keep_src_s,

@@ -110,6 +110,7 @@ def test_a_disk_that_was_full_loses_nothing(tmp_path: Path) -> None:
 def test_a_follower_sees_every_line_once_and_ends_with_the_job(tmp_path: Path) -> None:
     async def scenario() -> bytes:
         books = LogBooks(tmp_path)
+        books.begin(7)
         books.say(7, "daemon", "Pit daemon started")
         seen = bytearray()
 

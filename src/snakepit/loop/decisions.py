@@ -252,7 +252,7 @@ class Decisions:
         job = LiveJob(row, self.request_of(row.request), self._live.who(row.user), row.state, row.attempt)
         job.outcome, job.reason = row.outcome, row.reason
         self._live.jobs[job.id] = job
-        self._books.open(job.id)
+        self._books.begin(job.id)
         return job
 
     def _take_up(self, changes: Changes, job: LiveJob) -> None:
@@ -304,6 +304,7 @@ class Decisions:
         changes.after.append(go)
 
     def _place(self, changes: Changes, start: Start) -> None:
+        self._live.queue.remove(start.waiting.job, start.waiting.task)
         job = self._live.jobs[start.waiting.job]
         id = AttemptId(job.id, 0, job.attempt_number)
         processes = [

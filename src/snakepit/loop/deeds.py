@@ -37,7 +37,6 @@ class LoopSettings:
     max_prep_s: float = 3600
     max_start_s: float = 300
     grace_s: float = 15
-    domain: str = "lxd"
     worker_env: Mapping[str, str] | None = None
     log_limit_bytes: int = 1 << 30
     keep_src_s: float = 7 * 86400
@@ -132,6 +131,7 @@ class Deeds:
 
     async def clean(self, attempt: LiveAttempt) -> None:
         """Let the nodes forget the attempt. A node out of reach is cleaned when it is back."""
+        await asyncio.to_thread(self._books.open(attempt.id.job).sync)
         await asyncio.gather(*(self.clean_on(node, [attempt.id]) for node in attempt.nodes))
         self._tell("cleaned", attempt.id)
 
@@ -216,7 +216,6 @@ class Deeds:
         names = {process.id.process: process.id.name(process.placed.node) for process in attempt.processes}
         by_name = all(self._nodes[node].row.isolation != "none" for node in attempt.nodes)
         hosts = {names[worker]: made.address for worker, made in created.items()}
-        hosts |= {f"{name}.{self._settings.domain}": address for name, address in hosts.items()}
         peers = [
             Peer(
                 worker=process.id.process,

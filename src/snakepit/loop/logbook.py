@@ -74,14 +74,17 @@ class LogBook:
         with contextlib.suppress(OSError), self._writing():
             self._flush(process, at or time.time())
 
-    def finish(self) -> None:
-        """The job is over: put it on the disk, let followers go."""
+    def sync(self) -> None:
+        """Put it on the disk, before the node forgets its own copy. Blocking: call it in a thread."""
         for path in self._directory.iterdir():
             descriptor = os.open(path, os.O_RDONLY)
             try:
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
+
+    def finish(self) -> None:
+        """The job is over: let followers go."""
         self.finished = True
         self._wake()
 
@@ -163,11 +166,16 @@ class LogBook:
 
 
 class LogBooks:
-    """The logs of all jobs; a book is open while its job lives."""
+    """The logs of all jobs; a book is open from a living job's first word to its end."""
 
     def __init__(self, root: Path) -> None:
         self._pits = root / "pits"
         self._open: dict[int, LogBook] = {}
+        self._begun: set[int] = set()
+
+    def begin(self, job: int) -> None:
+        """The job lives: followers wait for what it will say. Its files are made with its first word."""
+        self._begun.add(job)
 
     def open(self, job: int) -> LogBook:
         book = self._open.get(job)
@@ -179,6 +187,7 @@ class LogBooks:
         self.open(job).say(source, text)
 
     def finish(self, job: int) -> None:
+        self._begun.discard(job)
         if (book := self._open.pop(job, None)) is not None:
             book.finish()
 
@@ -214,7 +223,7 @@ class LogBooks:
 
     async def follow(self, job: int, offset: int = 0) -> AsyncIterator[bytes]:
         """The merged log from `offset`, until the job is over; each follower at its own pace."""
-        book = self._open.get(job)
+        book = self.open(job) if job in self._begun else None
         while True:
             waiting = book.changed if book is not None else None
             finished = book is None or book.finished

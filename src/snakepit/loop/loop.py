@@ -247,12 +247,11 @@ class Loop:
         inbox, self._inbox = self._inbox, []
         for row in await self._store.read(_find_all, fresh) if fresh else ():
             self._decisions.submitted(changes, row)
-        for handler, args in inbox:
+        for handler, args in (*inbox, ("decide", ())):
             try:
                 getattr(self._decisions, handler)(changes, *args)
             except Exception:
                 log.exception("could not take in %s%r", handler, args)
-        self._decisions.decide(changes)
         await self._write_down(changes)
         self._act(changes)
 
