@@ -118,6 +118,11 @@ def default_data_root(environ: Mapping[str, str]) -> Path:
     return Path("/snakepit") if os.geteuid() == 0 else _home(environ) / ".snakepit" / "data"
 
 
+def password_from_environment(environ: Mapping[str, str] | None = None) -> str | None:
+    """What `snakepit init` takes instead of asking."""
+    return (os.environ if environ is None else environ).get("SNAKEPIT_PASSWORD")
+
+
 def effective(settings: Settings) -> list[tuple[str, str, str]]:
     """Key, value and origin of every setting, for people; secrets are never in it."""
     rows = []

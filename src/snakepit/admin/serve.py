@@ -1,0 +1,152 @@
+"""`snakepit serve`: takes the port, settles on the data root, runs the loop and the HTTP side until told to stop.
+
+A stop closes streams at once and lets go of the nodes; jobs run on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import logging
+import os
+import re
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import uvicorn
+
+from snakepit import compose
+from snakepit.admin import ground
+from snakepit.config import Settings
+from snakepit.errors import SnakepitError
+from snakepit.service.app import Service, make_app
+from snakepit.store import meta, nodes
+from snakepit.store.database import Store
+
+log = logging.getLogger("snakepit")
+LEVELS = (logging.DEBUG, logging.INFO, logging.ERROR)
+# Each follower of a log and each long poll holds a connection.
+KEEP_ALIVE_S = 75
+SHUTDOWN_S = 5
+
+
+def run(settings: Settings, local_node: bool) -> None:
+    """Until SIGTERM or SIGINT."""
+    logging.basicConfig(
+        level=LEVELS[settings.log_level], format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
+    )
+    for chatty in ("uvicorn.error", "alembic", "asyncio"):
+        logging.getLogger(chatty).setLevel(max(LEVELS[settings.log_level], logging.WARNING))
+    warn_of_plain_http(settings)
+    bound = ground.bind(settings.interface, settings.port)
+    compose.preload()
+    ground.settle(settings)
+    held = ground.lock(settings.data_root)
+    store = open_store(settings)
+    try:
+        write_connect_file(settings)
+        asyncio.run(_serve(settings, store, bound, local_node))
+    finally:
+        store.close()
+        os.close(held)
+
+
+def open_store(settings: Settings) -> Store:
+    """The database, with the cluster id that the control groups were made for."""
+    compose.make_directories(settings.data_root)
+    store = compose.make_store(settings)
+    before = ground.cluster_id(settings.data_root)
+    if store.read_now(meta.get, "cluster_id") is None:
+        store.write_now(meta.put, "cluster_id", before)
+    known = store.read_now(meta.get, "cluster_id")
+    if known is not None and known != before:
+        (settings.data_root / "cluster-id").write_text(known + "\n")
+        log.warning("the cluster id was %s: limits of cores and memory hold from the next start on", known)
+    return store
+
+
+async def _serve(settings: Settings, store: Store, bound: socket.socket, local_node: bool) -> None:
+    service = compose.make_service(settings, store)
+    server = Server(http_config(service))
+    _stop_on_signals(server, service)
+    await service.loop.start()
+    try:
+        await register_local_node(service, local_node)
+        log.info("Snakepit service running on %s:%d", settings.interface, settings.port)
+        await server.serve(sockets=[bound])
+    finally:
+        service.close()
+        await service.loop.close()
+        log.info("Snakepit service stopped; jobs run on")
+
+
+class Server(uvicorn.Server):
+    """Signals are ours: uvicorn would raise them once more at the end, and the loop would never be closed."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def http_config(service: Service) -> uvicorn.Config:
+    return uvicorn.Config(
+        make_app(service),
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        server_header=False,
+        proxy_headers=True,
+        forwarded_allow_ips="127.0.0.1,::1",
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=SHUTDOWN_S,
+    )
+
+
+def _stop_on_signals(server: uvicorn.Server, service: Service) -> None:
+    def stop() -> None:
+        server.force_exit = server.should_exit  # the second time we do not wait for anybody
+        server.should_exit = True
+        service.close()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop)
+
+
+async def register_local_node(service: Service, wanted: bool) -> None:
+    """On an empty data root this machine becomes n0; a removed n0 does not come back."""
+    if await service.store.read(meta.get, "settled") is not None:
+        return
+    if wanted and not await service.store.read(nodes.ids):
+        try:
+            await service.loop.add_node("n0", "local:", {})
+        except SnakepitError as problem:
+            log.error("this machine could not be registered as node n0: %s", problem.message)
+            return
+    await service.store.write(meta.put, "settled", "yes")
+
+
+def write_connect_file(settings: Settings) -> None:
+    """Ready to be handed out; one that somebody gave a certificate stays as it is."""
+    path: Path = settings.data_root / ".pitconnect.txt"
+    with contextlib.suppress(FileNotFoundError):
+        if not re.fullmatch(r"\S*\n?", path.read_text()):
+            return
+    path.write_text(f"{settings.address}\n")
+    path.chmod(0o644)
+
+
+def warn_of_plain_http(settings: Settings) -> None:
+    try:
+        local = ipaddress.ip_address(settings.interface).is_loopback
+    except ValueError:
+        local = settings.interface == "localhost"
+    if not local and not settings.external_url.startswith("https://"):
+        log.warning(
+            "passwords and tokens travel unencrypted: listening with plain HTTP on %s. Put a web server with HTTPS in "
+            "front (set externalUrl, and interface to 127.0.0.1)",
+            settings.interface or "all interfaces",
+        )
