@@ -9,6 +9,7 @@ import shlex
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -240,10 +241,14 @@ def await_hello(running: subprocess.Popen[bytes], address: str, log: Path) -> No
 
 
 def end_agents(place: Place) -> None:
-    """Agents outlive the service by design, so that jobs do; a demo leaves nothing, and asks its own to go."""
-    for record in sorted(place.data.rglob("agent.pid")):
-        with contextlib.suppress(OSError, ValueError):
-            os.kill(int(record.read_text().split()[0]), signal.SIGTERM)
+    """Agents outlive the service by design, so that jobs do; a demo leaves nothing, and ends its own."""
+    for path in sorted((place.data / "nodes").glob("*/socket")):
+        directory = os.open(path.parent, os.O_PATH)
+        with socket.socket(socket.AF_UNIX) as probe, contextlib.suppress(OSError):
+            probe.connect(f"/proc/self/fd/{directory}/socket")
+            peer = probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+            os.kill(struct.unpack("3i", peer)[0], signal.SIGTERM)
+        os.close(directory)
 
 
 @contextlib.contextmanager

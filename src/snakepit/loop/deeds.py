@@ -157,6 +157,7 @@ class Deeds:
 
     async def _create(self, job: LiveJob, attempt: LiveAttempt) -> dict[int, Created]:
         await asyncio.to_thread(_make_worker_directories, self._settings.root, attempt)
+        await asyncio.to_thread(_make_domains, self._settings.root, job)
         launches: dict[str, list[Launch]] = {}
         for process in attempt.processes:
             node = self._nodes.get(process.placed.node)
@@ -253,6 +254,12 @@ def read_result(root: Path, job: int, worker: int) -> str:
     finally:
         if descriptor >= 0:
             os.close(descriptor)
+
+
+def _make_domains(root: Path, job: LiveJob) -> None:
+    """A user or group that never had data before has an empty directory from now on."""
+    for directory in (root / "home" / job.row.user, *(root / "groups" / group for group in job.who.groups)):
+        directory.mkdir(mode=0o750, exist_ok=True)
 
 
 def _make_worker_directories(root: Path, attempt: LiveAttempt) -> None:
