@@ -156,7 +156,7 @@ class Deeds:
                 self._tell("ended", process.id, Ended(cause, None, note))
 
     async def _create(self, job: LiveJob, attempt: LiveAttempt) -> dict[int, Created]:
-        await asyncio.to_thread(_make_worker_directories, self._settings.root, attempt)
+        await asyncio.to_thread(_make_directories, self._settings.root, job, attempt)
         await asyncio.to_thread(_make_domains, self._settings.root, job)
         launches: dict[str, list[Launch]] = {}
         for process in attempt.processes:
@@ -262,7 +262,9 @@ def _make_domains(root: Path, job: LiveJob) -> None:
         directory.mkdir(mode=0o750, exist_ok=True)
 
 
-def _make_worker_directories(root: Path, attempt: LiveAttempt) -> None:
+def _make_directories(root: Path, job: LiveJob, attempt: LiveAttempt) -> None:
+    for own in (root / "home" / job.row.user, *(root / "groups" / group for group in job.who.groups)):
+        own.mkdir(mode=0o750, exist_ok=True)
     top = root / "pits" / str(attempt.id.job) / "workers"
     for process in attempt.processes:
         directory = top / str(process.id.process)
