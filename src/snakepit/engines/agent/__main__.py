@@ -18,6 +18,7 @@ from snakepit.engines.agent.server import SOCKET, Server
 from snakepit.engines.agent.supervisor import Supervisor, empty
 
 LOG_LIMIT = 1 << 20
+HOME_EVERY_S = 30
 
 
 def main(arguments: List[str]) -> int:
@@ -56,6 +57,8 @@ def _detached(top: str, cluster: str, version: str, writer: int) -> None:
         except OSError:
             os.write(writer, b"ready")  # another one serves here already
         else:
+            os.truncate(lock, 0)
+            os.write(lock, str(os.getpid()).encode())
             _serve(top, cluster, version, writer)
     except Exception:
         sys.excepthook(*sys.exc_info())
@@ -80,8 +83,16 @@ def _serve(top: str, cluster: str, version: str, writer: int) -> None:
     gc.collect()
     if hasattr(gc, "freeze"):
         gc.freeze()  # holders are forks: what is never touched stays shared
+    look_after_home(reactor, server)
     while not server.retired:
         reactor.turn()
+
+
+def look_after_home(reactor: Reactor, server: Server) -> None:
+    """An agent whose directory was removed serves nobody: it leaves when its last process did."""
+    if not os.path.exists(os.path.join(server.records.top, "lock")) and not server.supervisor.busy():
+        server.retired = True
+    reactor.soon(HOME_EVERY_S, lambda: look_after_home(reactor, server))
 
 
 def _empty_all(directories: List[str]) -> None:

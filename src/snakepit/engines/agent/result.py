@@ -8,15 +8,19 @@ LONGEST = 64 << 10
 
 
 def read_result(launch: Dict[str, Any]) -> str:
-    """The text, or nothing. Below the mount every step is taken by handle, and no link is followed."""
-    path = launch["result_file"]
-    roots = [
-        mount["source"] for mount in launch["mounts"] if (path + "/").startswith(mount["source"].rstrip("/") + "/")
-    ]
-    if not path or not roots:
+    """The text, or nothing. Below the mount every step is taken by handle, and no link is followed.
+
+    The file is named as the process sees it (below a mount's path) or as we do (below its source).
+    """
+    path, roots = launch["result_file"], []
+    for mount in launch["mounts"]:
+        for top in (mount["path"].rstrip("/"), mount["source"].rstrip("/")):
+            if path.startswith(top + "/"):
+                roots.append((len(top), mount["source"], path[len(top) + 1 :]))
+    if not roots:
         return ""
-    root = max(roots, key=len).rstrip("/")
-    descriptor = _open_below(root, os.path.relpath(path, root))
+    _, root, relative = max(roots)
+    descriptor = _open_below(root, relative)
     if descriptor is None:
         return ""
     with os.fdopen(descriptor, "rb") as file:

@@ -92,7 +92,8 @@ def hosts(record: Record) -> str:
     names = {record["launch"]["name"]: record["address"]}
     names.update(record["go"]["hosts"])
     lines = ["127.0.0.1 localhost", "::1 localhost ip6-localhost ip6-loopback"]
-    lines += ["{0} {1} {1}.lxd".format(address, name) for name, address in sorted(names.items())]
+    for name, address in sorted(names.items()):
+        lines.append("{} {}".format(address, name if "." in name else name + " " + name + ".lxd"))
     return "\n".join(lines) + "\n"
 
 

@@ -116,6 +116,9 @@ class Supervisor:
                 tail.follow(tell, offsets.get(identity, 0))
         self._tick()
 
+    def busy(self) -> bool:
+        return any(record["phase"] == "running" for record in self.table.values())
+
     def ack(self, identity: str, offset: int) -> None:
         if identity in self.tails:
             self.tails[identity].ack(offset)
