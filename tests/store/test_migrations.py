@@ -1,9 +1,9 @@
 """Old databases become new ones, and lose nothing on the way."""
 
+import re
 from pathlib import Path
 
 import pytest
-from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
@@ -78,7 +78,7 @@ def test_the_migrated_sqlite_has_the_very_words_the_code_would_write(tmp_path: P
     for engine in (made, migrated):
         with engine.connect() as connection:
             rows = connection.execute(text("SELECT name, sql FROM sqlite_master WHERE name != 'alembic_version'"))
-            words.append({name: sorted(" ".join((sql or "").split()).split(", ")) for name, sql in rows})
+            words.append({name: sorted(re.split(r"[\s,()]+", sql or "")) for name, sql in rows})
         engine.dispose()
     words[1].pop("sqlite_autoindex_alembic_version_1", None)
     assert words[0] == words[1]
@@ -96,7 +96,7 @@ def test_a_database_of_a_later_snakepit_is_refused_and_left_as_it_is(empty_url: 
     engine.dispose()
 
 
-def test_a_migration_that_fails_leaves_the_database_as_it_was(empty_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_migration_that_fails_leaves_the_database_as_it_was(empty_url: str) -> None:
     bring_to(empty_url, revisions()[0])
     engine = create_engine(empty_url)
     with engine.begin() as connection:
@@ -109,4 +109,3 @@ def test_a_migration_that_fails_leaves_the_database_as_it_was(empty_url: str, mo
     with engine.connect() as connection:
         assert set(inspect(connection).get_table_names()) == {"alembic_version", "grants"}
     engine.dispose()
-    assert command is not None

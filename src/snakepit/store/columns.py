@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy import BigInteger, Integer, SmallInteger, Text
 from sqlalchemy.engine import Dialect
-from sqlalchemy.types import TypeDecorator, TypeEngine
+from sqlalchemy.types import TypeDecorator
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
@@ -41,11 +41,8 @@ class Moment(TypeDecorator[datetime]):
 
 
 class _Textual(TypeDecorator[Any]):
-    impl = Text
+    impl = TEXT
     cache_ok = True
-
-    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        return dialect.type_descriptor(Text(collation="C") if dialect.name == "postgresql" else Text())
 
 
 class Words(_Textual):

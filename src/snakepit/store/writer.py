@@ -16,7 +16,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, RootTransaction
+from sqlalchemy.exc import DBAPIError
 
 from snakepit import errors
 from snakepit.store.connect import for_the_caller, is_trouble, words_of
@@ -89,16 +90,27 @@ class Writer:
 
     def _commit(self, batch: list[Write]) -> list[Any]:
         try:
-            if self._connection is None:
-                self._connection = self._engine.connect()
-            connection = self._connection
+            connection, transaction = self._begin()
             if len(batch) == 1:
-                return [_alone(connection, batch[0])]
-            with connection.begin():
+                return [_alone(connection, transaction, batch[0])]
+            with transaction:
                 return [_among_others(connection, write) for write in batch]
         except Exception as error:
             self._drop()
             return [Failed(_trouble(error)) for _ in batch]
+
+    def _begin(self) -> tuple[Connection, RootTransaction]:
+        """PostgreSQL may have been restarted since the last time; that is noticed before anything is done."""
+        if self._connection is not None and self._engine.dialect.name == "postgresql":
+            try:
+                transaction = self._connection.begin()
+                self._connection.exec_driver_sql("SELECT 1")
+                return self._connection, transaction
+            except DBAPIError:
+                self._drop()
+        if self._connection is None:
+            self._connection = self._engine.connect()
+        return self._connection, self._connection.begin()
 
     def _drop(self) -> None:
         """The next transaction gets a new connection: a lost one is never worth mending."""
@@ -111,9 +123,8 @@ class Writer:
         self._engine.dispose()
 
 
-def _alone(connection: Connection, write: Write) -> Any:
+def _alone(connection: Connection, transaction: RootTransaction, write: Write) -> Any:
     """A single write needs no savepoint: its transaction is undone as a whole."""
-    transaction = connection.begin()
     try:
         value = write.call(connection)
     except Exception as error:
