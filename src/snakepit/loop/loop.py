@@ -355,7 +355,4 @@ def _find_all(c: Any, ids: list[int]) -> list[Any]:
 
 def _process(row: ProcessRow) -> LiveProcess:
     placed = Placed(row.group_index, row.process_index, row.node, row.grants, row.cpus, row.mem_bytes, row.whole_node)
-    ended = None
-    if row.phase == "ended" and row.cause is not None:
-        ended = Ended(row.cause, row.code, row.note, row.result, row.ended_at.timestamp() if row.ended_at else 0.0)
-    return LiveProcess(row.id, placed, ended)
+    return LiveProcess(row.id, placed, row.ended)

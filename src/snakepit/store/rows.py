@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from snakepit.core.job import AttemptId, Cause, Outcome, ProcessId, State, Until
+from snakepit.core.job import AttemptId, Cause, Ended, Outcome, ProcessId, State, Until
 from snakepit.core.resources import Resource
 
 if TYPE_CHECKING:
@@ -176,6 +176,14 @@ class ProcessRow:
     log_bytes: int = 0
     address: str = ""
     ports: tuple[int, ...] = ()
+
+    @property
+    def ended(self) -> Ended | None:
+        """How it ended, as its engine told it; None while nobody said so."""
+        if self.phase != "ended" or self.cause is None:
+            return None
+        at = self.ended_at.timestamp() if self.ended_at is not None else 0.0
+        return Ended(self.cause, self.code, self.note, self.result, at)
 
 
 @dataclass(frozen=True, slots=True)

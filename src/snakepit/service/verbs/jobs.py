@@ -11,6 +11,7 @@ from starlette.responses import Response
 from snakepit.core import access
 from snakepit.core.access import JobRights
 from snakepit.core.job import Outcome, State
+from snakepit.core.lifecycle import exit_code_of
 from snakepit.errors import BadRequest
 from snakepit.service.api.answers import json_response
 from snakepit.service.call import Call
@@ -141,8 +142,8 @@ def exit_code(row: JobRow, runs: Attempts) -> int | None:
         return None
     if row.outcome is Outcome.SUCCEEDED:
         return 0
-    codes = [process.code for process in (runs[-1][1] if runs else []) if process.code]
-    return codes[0] if codes else 1
+    ends = [process.ended for process in (runs[-1][1] if runs else [])]
+    return exit_code_of([end for end in ends if end is not None]) or 1
 
 
 def _attempt(row: AttemptRow, processes: list[ProcessRow]) -> shapes.Attempt:
