@@ -158,6 +158,9 @@ class Link:
         self._reader: BinaryIO | None = None
         self._answer: Answer | None = None
 
+    def __del__(self) -> None:
+        self.close()
+
     def close(self) -> None:
         for thing in (self._reader, self._socket):
             if thing is not None:
@@ -242,9 +245,10 @@ class Link:
         return self._socket, self._reader
 
     def _open(self) -> socket.socket:
-        place = (self._address.host, self._address.port)
+        place = (self._address.host.encode(), self._address.port)
         try:
-            plain = socket.create_connection(place, timeout=CONNECT_LIMIT_S)
+            # As bytes, or the host name goes through (and imports) the IDNA tables.
+            plain = socket.create_connection(place, timeout=CONNECT_LIMIT_S)  # type: ignore[arg-type]
         except OSError as problem:
             raise NoConnection(f"Unable to reach pit: {reason(problem)} ({self._address.url})") from None
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

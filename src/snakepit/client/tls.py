@@ -20,9 +20,8 @@ class UntrustedCertificate(NoConnection):
 def wrap(plain: socket.socket, address: Address, certificate: str) -> ssl.SSLSocket:
     """The socket with TLS on it. A pinned certificate is the service's own: then its host name says nothing more."""
     try:
-        return _context(certificate).wrap_socket(plain, server_hostname=address.host)
+        return _secured(plain, address, certificate)
     except ssl.SSLCertVerificationError as problem:
-        plain.close()
         if certificate and problem.verify_code in HOST_MISMATCH:
             return _pinned(address, certificate)
         words = problem.verify_message or "not trusted"
@@ -32,11 +31,19 @@ def wrap(plain: socket.socket, address: Address, certificate: str) -> ssl.SSLSoc
             else f"Unable to reach pit: its certificate is not trusted: {words} ({address.url}); see pit connect --help"
         ) from None
     except ssl.SSLError as problem:
-        plain.close()
         raise NoConnection(f"Unable to reach pit: no TLS there: {problem.reason} ({address.url})") from None
     except OSError as problem:
-        plain.close()
         raise NoConnection(f"Unable to reach pit: {reason(problem)} ({address.url})") from None
+
+
+def _secured(plain: socket.socket, address: Address, certificate: str, by_name: bool = True) -> ssl.SSLSocket:
+    try:
+        context = _context(certificate)
+        context.check_hostname = by_name
+        return context.wrap_socket(plain, server_hostname=address.host)
+    except BaseException:
+        plain.close()
+        raise
 
 
 def _context(certificate: str) -> ssl.SSLContext:
@@ -54,11 +61,9 @@ def _context(certificate: str) -> ssl.SSLContext:
 
 def _pinned(address: Address, certificate: str) -> ssl.SSLSocket:
     """Without a look at the host name, but only if the very certificate is shown."""
-    context = _context(certificate)
-    context.check_hostname = False
     try:
         plain = socket.create_connection((address.host, address.port), timeout=CONNECT_LIMIT_S)
-        secured = context.wrap_socket(plain, server_hostname=address.host)
+        secured = _secured(plain, address, certificate, by_name=False)
     except OSError as problem:
         raise NoConnection(f"Unable to reach pit: {reason(problem)} ({address.url})") from None
     shown = secured.getpeercert(binary_form=True)

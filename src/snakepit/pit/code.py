@@ -75,7 +75,7 @@ def _diff_field(diff: bytes) -> dict[str, object]:
     except UnicodeDecodeError:
         import base64
 
-        return {"diff": base64.b64encode(diff).decode(), "diffEncoding": "base64"}
+        return {"diffBase64": base64.b64encode(diff).decode()}
 
 
 def _warn_of_nothing(place: Path, script: str) -> None:

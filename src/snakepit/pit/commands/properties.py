@@ -9,7 +9,7 @@ from snakepit.pit.arguments import JSON, Argument, Arguments, Command, UsageErro
 
 SETTABLE = {
     "user": ("fullname", "email", "admin", "autoshare"),
-    "node": ("endpoint", "resources", "isolation", "slots", "mounts"),
+    "node": ("resources", "isolation", "slots", "mounts"),
     "alias": ("name",),
     "group": ("title",),
 }
@@ -72,7 +72,7 @@ COMMANDS = (
             "pit set group:students title='Students of 2027'",
         ),
         notes="""
-Properties: user fullname, email, admin, autoshare; node endpoint, resources, isolation, slots, mounts; alias name;
+Properties: user fullname, email, admin, autoshare; node resources, isolation, slots, mounts; alias name;
 group title. Changing a user asks for your own password (in scripts: PIT_PASSWORD or --password-file).""",
     ),
     Command(

@@ -109,7 +109,7 @@ COMMANDS = (
             Option(
                 "--on-node-loss", "when its node is lost: wait, or rerun elsewhere", "what", False, ("wait", "rerun")
             ),
-            Option("--priority", "higher ones of your own go first", "number"),
+            Option("--priority", "earlier or later than others (above 0: admins only)", "number"),
             Option("--upload", "what to do with an unfinished upload", "how", False, ("resume", "restart")),
             Option("--json", "prints the job's number and what was sent as JSON"),
         ),

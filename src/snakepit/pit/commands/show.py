@@ -9,7 +9,7 @@ from snakepit.pit import render, session, tables
 from snakepit.pit.arguments import JSON, Argument, Arguments, Command, UsageError
 
 LISTS = ("users", "groups", "nodes", "aliases")
-FILTERS = ("since", "till", "user", "title", "asc", "desc", "limit", "offset", "state")
+FILTERS = ("since", "till", "user", "title", "asc", "desc", "limit", "offset")
 
 
 def show(arguments: Arguments) -> int:
