@@ -15,7 +15,7 @@ from typing import Protocol
 
 from snakepit.core.domains import Mount, job_mounts
 from snakepit.core.environment import Paths, Peer, pit_environment
-from snakepit.core.job import AttemptId, Cause, Ended
+from snakepit.core.job import AttemptId, Cause, Ended, ProcessId
 from snakepit.engines.base import Created, Go, Granted, Launch
 from snakepit.errors import EngineError, NotNow, Rejected, SnakepitError, Unreachable
 from snakepit.loop.live import LiveAttempt, LiveJob, LiveNode, LiveProcess
@@ -86,7 +86,7 @@ class Deeds:
                 script=given.script,
                 continues=row.continues,
                 time_limit_s=settings.max_prep_s,
-                confined=settings.confined,
+                confined=self._confined(),
                 allow_file=settings.allow_file_origins,
             )
             await self._provision(work, lambda line: self._books.say(job.id, "prepare", line))
@@ -142,6 +142,17 @@ class Deeds:
         except EngineError as error:
             log.info("node %s: cleaning is put off: %s", node, error)
 
+    async def look_for(self, node: str, wanted: Sequence[ProcessId], lost: Ended) -> None:
+        """Those that were running before this question and are not there are lost."""
+        try:
+            there = {each.id for each in await self._nodes[node].engine.look()}
+        except EngineError as error:
+            log.info("node %s: looking is put off: %s", node, error)
+            return
+        for id in wanted:
+            if id not in there:
+                self._tell("ended", id, lost)
+
     async def _stop_on(self, node: str, attempt: LiveAttempt, cause: Cause, note: str) -> None:
         engine = self._nodes[node].engine
         try:
@@ -154,6 +165,12 @@ class Deeds:
             known = seen.get(process.id)
             if process.ended is None and (known is None or known.phase == "created"):
                 self._tell("ended", process.id, Ended(cause, None, note))
+
+    def _confined(self) -> bool:
+        """Preparation is confined, unless an admin chose isolation=none for every node: jobs see all then anyhow, and a
+        head without bubblewrap could prepare nothing."""
+        trusting = self._nodes and all(node.row.isolation == "none" for node in self._nodes.values())
+        return self._settings.confined and not trusting
 
     async def _create(self, job: LiveJob, attempt: LiveAttempt) -> dict[int, Created]:
         await asyncio.to_thread(_make_directories, self._settings.root, job, attempt)
