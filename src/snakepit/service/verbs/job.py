@@ -69,7 +69,8 @@ async def log(call: Call) -> Response:
     follows = query.get("follow", True) and row.state is not State.DONE
     source = book.follow(row.id, offset) if follows else _to_its_end(book, row.id, offset)
     # Proxies would otherwise gather lines before they pass them on.
-    headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
+    # Where these bytes begin: a follower that loses its connection goes on from there.
+    headers = {"cache-control": "no-cache", "x-accel-buffering": "no", "x-offset": str(offset)}
     return Stream(source, call.service.closing, headers=headers)
 
 
