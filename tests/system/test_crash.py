@@ -1,5 +1,5 @@
-"""kill -9 of the service and of the agent, at random moments, with jobs in every state: no job is lost, none runs twice,
-no line of a log is missing or doubled, every outcome is true. Repeatable by its seed."""
+"""kill -9 of the service and of the agent, at random moments, with jobs in every state: no job is lost, none runs
+twice, no line of a log is missing or doubled, every outcome is true. Repeatable by its seed."""
 
 from __future__ import annotations
 
@@ -64,10 +64,14 @@ def states(client: Client, jobs: dict[int, Wanted]) -> dict[int, int]:
     return {job: int(client.job(job)["state"]) for job in jobs}
 
 
+def log_of(client: Client, job: int) -> bytes:
+    return b"".join(client.log(job, follow=False))
+
+
 def check(client: Client, serving: Serving, jobs: dict[int, Wanted]) -> None:
     for number, wanted in jobs.items():
         job = client.job(number)
-        text = b"".join(client.log(number)).decode()
+        text = log_of(client, number).decode()
         processes = 2 if job["request"].startswith("2:[") else 1
         assert job["exitCode"] == wanted.code, (job, text)
         assert job["outcome"] == ("failed" if wanted.code else "succeeded"), job
@@ -116,7 +120,7 @@ def test_jobs_end_truthfully_while_the_service_is_away(serving: Serving) -> None
     flag = serving.home / "data" / "shared" / "flag"
     script = "echo begun; until [ -e $SHARED_DIR/flag ]; do sleep 0.05; done; echo over; exit 5"
     number = client.submit("Long one", "[gtx1070]", script=script)
-    wait_until(lambda: b"begun" in client.log_now(number), 30)
+    wait_until(lambda: b"begun" in log_of(client, number), 30)
     serving.kill()
     flag.touch()
     ended = Path(serving.home / "data" / "pits" / str(number))
@@ -125,4 +129,4 @@ def test_jobs_end_truthfully_while_the_service_is_away(serving: Serving) -> None
     wait_until(lambda: int(client.job(number)["state"]) == DONE, 60)
     job = client.job(number)
     assert (job["outcome"], job["exitCode"]) == ("failed", 5)
-    assert b"over" in client.log_now(number)
+    assert b"over" in log_of(client, number)

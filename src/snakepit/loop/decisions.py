@@ -425,9 +425,14 @@ class Decisions:
             return None
         if job.state is State.STARTING and not new_life:
             return self._start(changes, job, attempt)
-        for process in attempt.on(node):
-            if process.ended is None and (process.id not in seen or (new_life and job.state is State.STARTING)):
-                self.ended(changes, process.id, Ended(Cause.LOST, None, f"{node}: {why}"))
+        lost = Ended(Cause.LOST, None, f"{node}: {why}")
+        missing = [process.id for process in attempt.on(node) if process.ended is None and process.id not in seen]
+        if job.state is State.STARTING:
+            for process in attempt.on(node):
+                self.ended(changes, process.id, lost)
+        elif missing:
+            # What was seen may be older than a start that came through since: look again before it is called lost.
+            changes.acts.append(self._deeds.look_for(node, missing, lost))
         if job.attempt is attempt and (job.state is State.STOPPING or attempt.ending):
             self._stop_attempt(changes, attempt, Cause.STOPPED, job.reason)
         return None
