@@ -39,22 +39,36 @@ _Picked = list[tuple[int, Term]]  # position of a card, and the term it is for
 
 
 class Ask:
-    """A shape as members of `groups` see it, over those open nodes that could hold it when empty."""
+    """A shape as members of `groups` see it, over those open nodes (of `nodes`, if named) that could hold it empty."""
 
-    __slots__ = ("rows", "shape")
+    __slots__ = ("_avoid", "_groups", "_known", "_nodes", "layout", "rows", "shape")
 
-    def __init__(self, shape: Shape, groups: frozenset[str], spaces: Iterable[Space]) -> None:
-        self.shape = shape
-        rows = (Row(space, shape, groups) for space in spaces if space.open)
-        self.rows = [row for row in rows if row.holds_when_empty(shape)]
+    def __init__(self, shape: Shape, groups: frozenset[str], nodes: Iterable[str], avoid: frozenset[str]) -> None:
+        self.shape, self._groups, self._nodes, self._avoid = shape, groups, frozenset(nodes), avoid
+        self.layout = -1
+        self.rows: list[Row] = []
+        self._known: dict[Space, Row | None] = {}
+
+    def survey(self, spaces: Iterable[Space], layout: int) -> None:
+        """The nodes changed; those that did not keep their rows."""
+        known = {space: self._known[space] if space in self._known else self._row(space) for space in spaces}
+        self._known, self.layout = known, layout
+        self.rows = [row for row in known.values() if row is not None]
+
+    def _row(self, space: Space) -> Row | None:
+        if not space.open or space.name in self._avoid or (self._nodes and space.name not in self._nodes):
+            return None
+        row = Row(space, self.shape, self._groups)
+        return row if row.holds_when_empty(self.shape) else None
 
     def best(self, claims: Mapping[str, int]) -> tuple[Row, Choice] | None:
         """Where one process goes: the lowest score, the first node among equals."""
         shape, found, lowest = self.shape, None, _WORST
         for row in self.rows:
-            claim = claims.get(row.space.name, 0)
+            space = row.space
+            claim = claims.get(space.name, 0) & row.care
             # The same as row.look(), written out: this line runs more often than any other.
-            fresh = row.seen_version == row.space.version and row.seen_claim == claim
+            fresh = row.seen_version == space.version and row.seen_claim == claim
             choice = row.choice if fresh else row.look(shape, claim)
             if choice is not None and choice.score < lowest:
                 found, lowest = (row, choice), choice.score
@@ -70,13 +84,14 @@ class Ask:
 class Row:
     """One node, the cards each term could get there, and the last answer."""
 
-    __slots__ = ("cards", "choice", "masks", "own_claim", "seen_claim", "seen_version", "space")
+    __slots__ = ("cards", "care", "choice", "masks", "own_claim", "seen_claim", "seen_version", "space")
 
     def __init__(self, space: Space, shape: Shape, groups: frozenset[str]) -> None:
         self.space = space
         self.cards = space.cards_for(groups)
         self.masks = tuple(term_cards(space, term) & self.cards for term in shape.terms)
         self.own_claim = _claim(shape, self.masks)
+        self.care = -1 if shape.whole_node else self.own_claim | CLAIMED_NODE | CLAIMED_SLOTS | SLOTS_UNLIMITED
         self.seen_version, self.seen_claim = -1, -1
         self.choice: Choice | None = None
 
@@ -87,6 +102,7 @@ class Row:
         return _pick(self.space.blank(), self.masks, shape.terms, -1) is not None
 
     def look(self, shape: Shape, claim: int) -> Choice | None:
+        claim &= self.care
         if self.seen_version != self.space.version or self.seen_claim != claim:
             self.choice = choose(self, shape, claim)
             self.seen_version, self.seen_claim = self.space.version, claim

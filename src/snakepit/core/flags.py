@@ -62,7 +62,8 @@ def _names(flag: str, text: str | None) -> tuple[str, ...]:
 
 
 def _count(procs: str | int) -> int:
-    _one("--procs", procs, "[]")
+    if not str(procs).strip().isdecimal():
+        raise BadRequest("--procs: expected a whole number")
     return _group("--procs", f"{procs}:[]").count
 
 

@@ -87,9 +87,9 @@ class Free:
         return [self._ask(group, groups, avoid) for group in request.groups]
 
     def emptied(self) -> Free:
-        """The open nodes with nothing on them, for questions only."""
+        """The same nodes with nothing on them, for questions only."""
         if self._emptied is None:
-            self._emptied = Free((node for node in self.nodes if node.online and not node.drained), self.aliases)
+            self._emptied = Free(self.nodes, self.aliases)
         return self._emptied
 
     def known(self) -> Free:
@@ -104,8 +104,9 @@ class Free:
         if ask is None:
             if len(self._asks) >= MAX_ASKS:
                 self._asks.clear()
-            wanted = (space for space in self.spaces.values() if not group.nodes or space.name in group.nodes)
-            ask = self._asks[key] = Ask(group.shape, groups, (space for space in wanted if space.name not in avoid))
+            ask = self._asks[key] = Ask(group.shape, groups, group.nodes, avoid)
+        if ask.layout != self.layout:
+            ask.survey(self.spaces.values(), self.layout)
         return ask
 
     def _put(self, node: Node) -> None:
@@ -116,11 +117,20 @@ class Free:
 
     def _changed(self) -> None:
         self.layout += 1
-        resources = (resource for node in self.nodes for resource in node.resources)
+        resources = (resource for space in self.spaces.values() for resource in space.node.resources)
         self.restricting = frozenset(group for resource in resources for group in resource.groups)
-        self._asks.clear()
         self.refused_ever.clear()
-        self._emptied = self._known = None
+        for mirror in (self._emptied, self._known):
+            if mirror is not None:
+                self._reflect(mirror)
+
+    def _reflect(self, mirror: Free) -> None:
+        """Brings a mirror up to date; nodes that did not change keep their spaces, and so what is known about them."""
+        for name in mirror.spaces.keys() - self.spaces.keys():
+            mirror.remove_node(name)
+        mirror.set_aliases(self.aliases)
+        for node in self.nodes:
+            mirror.set_node(node if mirror is self._emptied else replace(node, online=True, drained=False))
 
     def _next_version(self) -> int:
         self._version += 1
