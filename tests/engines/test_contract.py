@@ -143,20 +143,21 @@ def test_output_waits_for_its_acknowledgement_and_the_end_for_all_of_it(sites: S
     async def story() -> None:
         async with sites() as site:
             engine = site.head(1)
+
+            async def ended() -> bool:
+                return [seen.phase for seen in await engine.look()] == ["ended"]
+
             async with site.watched(engine, acking=False) as watcher:
                 one = launch(process(1), *LARGE)
                 await engine.create([one])
                 await engine.go(go(one))
                 await await_until(lambda: watcher.logs.get(one.id), message="the first chunk")
-                await await_until(lambda: ended(engine), message="the end, seen by looking")
+                await await_until(ended, message="the end, seen by looking")
                 assert len([event for event in watcher.events if isinstance(event, Output)]) == 1
                 watcher.acking = True
                 await engine.ack_output(one.id, len(watcher.logs[one.id]))
                 await watcher.end(one.id)
                 assert watcher.logs[one.id] == b"\0" * 700000
-
-    async def ended(engine: Engine) -> bool:
-        return [seen.phase for seen in await engine.look()] == ["ended"]
 
     run(story())
 

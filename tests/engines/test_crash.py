@@ -1,0 +1,198 @@
+"""kill -9 of the agent at any moment: nothing is lost, nothing runs twice, no end is wrong."""
+
+import asyncio
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from snakepit.core.domains import Mount
+from snakepit.core.job import Cause
+from snakepit.engines.base import Go, Offline, Online
+from snakepit.errors import EngineError
+from tests.engines.bench import Room, Watcher, launch, process, room, run, shell
+from tests.waiting import await_until
+
+
+@pytest.mark.parametrize("isolation", ["sandbox", "none"])
+def test_an_agent_killed_mid_log_loses_no_byte_and_no_exit_code(isolation: str) -> None:
+    async def story() -> None:
+        async with room(isolation=isolation) as here:
+            one = shell(process(1), "for i in {1..20000}; do echo line $i; done; sleep 0.3; echo last; exit 5")
+            await here.start(one)
+            for count in (100, 5000, 15000):
+                await here.watcher.text(one.id, f"line {count}\n")
+                here.bench.kill_agent()
+            ended = await here.watcher.end(one.id)
+            assert (ended.cause, ended.code) == (Cause.EXIT, 5)
+            lines = here.watcher.log(one.id).splitlines()
+            assert lines == [f"line {i}" for i in range(1, 20001)] + ["last"]
+
+    run(story())
+
+
+def test_a_process_that_ends_while_there_is_no_agent_is_known_when_it_is_back() -> None:
+    async def story() -> None:
+        async with room() as here:
+            flag = here.bench.directory("shared") / "flag"
+            mounts = (Mount(str(flag.parent), "/shared", True),)
+            one = shell(process(1), "echo before; touch /shared/flag; sleep 0.2; echo after; exit 9", mounts=mounts)
+            await here.start(one)
+            await await_until(flag.exists)
+            here.bench.kill_agent()
+            ended = await here.watcher.end(one.id)
+            assert (ended.cause, ended.code) == (Cause.EXIT, 9)
+            assert here.watcher.log(one.id) == "before\nafter\n"
+            onlines = [event for event in here.watcher.events if isinstance(event, Online)]
+            assert len({(event.boot_id, event.state_id) for event in onlines}) == 1
+            assert not [event for event in here.watcher.events if isinstance(event, Offline)]
+
+    run(story())
+
+
+def test_a_time_limit_and_a_stop_go_on_under_the_next_agent() -> None:
+    async def story() -> None:
+        async with room() as here:
+            limited, stubborn = (
+                shell(process(1), "sleep 1000"),
+                shell(process(2), "trap '' TERM; echo ready; sleep 1000"),
+            )
+            await here.start(limited, time_limit_s=2)
+            await here.start(stubborn)
+            await here.watcher.text(stubborn.id, "ready")
+            await here.engine.stop([stubborn.id.attempt], 1, Cause.STOPPED, "by anna")
+            here.bench.kill_agent()
+            ended = await here.watcher.end(stubborn.id)
+            assert (ended.cause, ended.code) == (Cause.STOPPED, 137)
+            assert (await here.watcher.end(limited.id)).cause == Cause.TIME_LIMIT
+
+    run(story())
+
+
+def test_tombstones_epochs_and_places_outlive_the_agent() -> None:
+    async def story() -> None:
+        async with room() as here:
+            await here.engine.stop([process(1).attempt], 1, Cause.STOPPED, "")
+            made = await here.engine.create([launch(process(2), "/bin/true")])
+            later = here.bench.engine(7)
+            await later.probe()
+            here.bench.kill_agent()
+            with pytest.raises(EngineError, match="newer head"):
+                await here.engine.look()
+            with pytest.raises(EngineError, match="before"):
+                await later.create([launch(process(1), "/bin/true")])
+            assert await later.create([launch(process(2), "/bin/true")]) == made
+            other = await later.create([launch(process(3), "/bin/true")])
+            assert not set(other[0].ports) & set(made[0].ports)
+            assert other[0].address != made[0].address
+
+    run(story())
+
+
+def test_after_a_reboot_what_ran_is_lost_and_what_ended_is_not() -> None:
+    async def story() -> None:
+        async with room() as here:
+            ran, done = shell(process(1), "echo ready; sleep 1000"), shell(process(2), "exit 4")
+            await here.start(ran, done)
+            await here.watcher.end(done.id)
+            await here.watcher.text(ran.id, "ready")
+            record = here.bench.state / "procs" / str(ran.id) / "record"
+            here.bench.kill_agent()
+            known = json.loads(record.read_text())
+            record.write_text(json.dumps({**known, "boot": "another-boot"}))
+            ended = await here.watcher.end(ran.id)
+            assert (ended.cause, ended.code) == (Cause.LOST, None)
+            assert "restarted" in ended.note
+            assert here.watcher.ends[done.id].code == 4
+
+    run(story())
+
+
+def test_a_record_that_a_torn_disk_left_unreadable_is_lost_and_nothing_else_is() -> None:
+    async def story() -> None:
+        async with room() as here:
+            torn, sound = (
+                shell(process(1), "echo ready; sleep 1000"),
+                shell(process(2), "echo ready; sleep 0.5; exit 6"),
+            )
+            await here.start(torn, sound)
+            await here.watcher.text(torn.id, "ready")
+            here.bench.kill_agent()
+            (here.bench.state / "procs" / str(torn.id) / "record").write_text("{")
+            assert (await here.watcher.end(torn.id)).cause == Cause.LOST
+            assert (await here.watcher.end(sound.id)).code == 6
+
+    run(story())
+
+
+def test_another_version_of_the_agent_takes_over_what_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        async with room() as here:
+            one = shell(process(1), "echo ready; sleep 0.5; exit 8")
+            await here.start(one)
+            await here.watcher.text(one.id, "ready")
+            first = here.bench.agent_pid()
+            later = here.bench.engine(2)
+            later._way.version = "newer"
+            watcher = Watcher(later)
+            following = asyncio.create_task(watcher.follow())
+            assert (await watcher.end(one.id)).code == 8
+            assert here.bench.agent_pid() != first
+            following.cancel()
+
+    run(story())
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_random_kills_while_many_processes_start_and_end(seed: int) -> None:
+    """Every process writes one line where only it can: a second run, or none, would show."""
+
+    async def story() -> None:
+        dice = random.Random(seed)
+        async with room() as here:
+            runs = here.bench.directory("runs")
+            mounts = (Mount(str(runs), "/runs", True),)
+            launches = [
+                shell(
+                    process(job),
+                    f"echo run >> /runs/{job}; echo out {job}; sleep 0.{job % 4}; exit {job % 7}",
+                    mounts=mounts,
+                )
+                for job in range(1, 41)
+            ]
+            killing = asyncio.create_task(kill_now_and_then(here, dice))
+            await asyncio.gather(*(start_at_last(here, one.id.attempt.job, launches) for one in launches))
+            for one in launches:
+                ended = await here.watcher.end(one.id, 120)
+                assert (ended.cause, ended.code) == (Cause.EXIT, one.id.attempt.job % 7), one.id
+            killing.cancel()
+            for one in launches:
+                job = one.id.attempt.job
+                assert Path(runs, str(job)).read_text() == "run\n"
+                assert here.watcher.log(one.id) == f"out {job}\n"
+
+    async def start_at_last(here: Room, job: int, launches: list) -> None:  # type: ignore[type-arg]
+        one = launches[job - 1]
+        await insist(lambda: here.engine.create([one]))
+        await insist(lambda: here.engine.go([Go(one.id)]))
+
+    run(story())
+
+
+async def insist(verb) -> None:  # type: ignore[no-untyped-def]
+    """As the loop does: Unreachable means again."""
+    for _ in range(200):
+        try:
+            await verb()
+            return
+        except EngineError as error:
+            assert "lost" in str(error) or "answer" in str(error) or "start" in str(error), error
+            await asyncio.sleep(0.05)
+    raise AssertionError("never reached")
+
+
+async def kill_now_and_then(here: Room, dice: random.Random) -> None:
+    for _ in range(12):
+        await asyncio.sleep(dice.uniform(0.01, 0.5))
+        here.bench.kill_agent()
