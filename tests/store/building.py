@@ -50,13 +50,13 @@ def together(store: Store, *calls: Callable[[Store], Coroutine[Any, Any, Any]]) 
     """Results (or exceptions) of writes that are sure to share one transaction: the writer is held until all wait."""
 
     async def gather() -> list[Any]:
-        gate = threading.Event()
-        held = asyncio.ensure_future(store.write(lambda _: gate.wait(30)))
-        await asyncio.sleep(0)  # the gate is first in the queue
+        entered, gate = threading.Event(), threading.Event()
+        held = asyncio.ensure_future(store.write(lambda _: (entered.set(), gate.wait(30))))
+        await asyncio.to_thread(entered.wait, 30)  # the writer is busy with this one, and with no other
         waiting = [asyncio.ensure_future(call(store)) for call in calls]
         await asyncio.sleep(0)  # now all of them are in it
         gate.set()
-        assert await held
+        await held
         return await asyncio.gather(*waiting, return_exceptions=True)
 
     return asyncio.run(gather())
