@@ -108,16 +108,17 @@ def _hidden(question: str) -> str:
     """Typed characters appear as stars, as people know it from the original client."""
     import termios
 
-    render.prompt(question)
     terminal = sys.stdin.fileno()
     before = termios.tcgetattr(terminal)
     quiet = termios.tcgetattr(terminal)
     quiet[3] &= ~(termios.ECHO | termios.ICANON)
     try:
-        termios.tcsetattr(terminal, termios.TCSAFLUSH, quiet)
+        # Quiet before the question: who answers fast must not see the password, nor lose it.
+        termios.tcsetattr(terminal, termios.TCSADRAIN, quiet)
+        render.prompt(question)
         return _starred(terminal)
     finally:
-        termios.tcsetattr(terminal, termios.TCSAFLUSH, before)
+        termios.tcsetattr(terminal, termios.TCSADRAIN, before)
         render.prompt("\n")
 
 
