@@ -18,8 +18,7 @@ NO_SPACE = "No space left on device"
 
 async def unpack(root: Path, path: Path, src: Path, box: Sandbox) -> None:
     with open_beneath(root, path) as file:
-        start = file.read(6)
-        file.seek(0)
+        start = os.pread(file.fileno(), 6, 0)  # tar reads from the handle, so its position must not move
         compression = [option for magic, option in MAGIC if start.startswith(magic)]
         size = os.fstat(file.fileno()).st_size
         box.say(f"Unpacking the archive ({size} bytes)")

@@ -49,6 +49,8 @@ class Work:
 async def provision(work: Work, say: Callable[[str], None]) -> None:
     """Raises SnakepitError with the reason for people. Cancelled, it kills what it started and leaves nothing behind;
     called again for the same job it builds a fresh `src/` and `tmp/` and keeps the rest."""
+    if work.source == "script" and work.continues is None and not work.diff and _made_in_place(work):
+        return
     prep = prep_dir(work.root, work.job)
     try:
         async with asyncio.timeout(work.time_limit_s):
@@ -61,6 +63,26 @@ async def provision(work: Work, say: Callable[[str], None]) -> None:
         raise _told(problem) from problem
     finally:
         await _tidy(work.root, prep)
+
+
+def _made_in_place(work: Work) -> bool:
+    """The quick way of a first attempt that is only a script; False where an earlier one left something."""
+    place = pit_dir(work.root, work.job)
+    if prep_dir(work.root, work.job).exists():
+        return False
+    try:
+        (place / "src").mkdir(parents=True)
+        for name in ("tmp", "keep", "workers"):
+            (place / name).mkdir()
+        (place / "log").mkdir(exist_ok=True)
+        for name, text in (("script.sh", _script(work)), (MARK, mark(work.attempt))):  # the mark last
+            with (place / name).open("xb", buffering=0) as file:
+                file.write(text.encode("utf-8", "surrogateescape"))
+    except FileExistsError:
+        return False
+    except OSError as problem:
+        raise _told(problem) from problem
+    return True
 
 
 async def _tidy(root: Path, prep: Path) -> None:
@@ -78,9 +100,13 @@ def _start(work: Work, prep: Path) -> None:
     pit.mkdir(parents=True)
     for name in (*FRESH, *LASTING):
         (pit / name).mkdir()
-    script = work.script if work.script.strip() else COMPUTE
-    (pit / "script.sh").write_text(script if script.endswith("\n") else script + "\n", encoding="utf-8")
+    (pit / "script.sh").write_bytes(_script(work).encode("utf-8", "surrogateescape"))
     (pit / MARK).write_text(mark(work.attempt))
+
+
+def _script(work: Work) -> str:
+    script = work.script if work.script.strip() else COMPUTE
+    return script if script.endswith("\n") else script + "\n"
 
 
 async def _fill(work: Work, prep: Path, say: Callable[[str], None]) -> None:

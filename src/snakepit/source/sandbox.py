@@ -68,18 +68,7 @@ class Sandbox:
         variables |= {**self.env, **(env or {})}
         if self.confined:
             argv = bubblewrap(world(self, readable, writable, cwd, network), argv)
-        try:
-            process = await asyncio.create_subprocess_exec(
-                *argv,
-                cwd=cwd,
-                env=variables,
-                stdin=asyncio.subprocess.PIPE if isinstance(stdin, bytes) else stdin,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-                start_new_session=True,
-            )
-        except FileNotFoundError as missing:
-            raise SnakepitError(f"{missing.filename} is not installed on the head") from None
+        process = await _spawned(argv, cwd, variables, stdin)
         say = (lambda _line: None) if quiet else self.say
         return await _attended(process, stdin if isinstance(stdin, bytes) else None, _Ear(say, self.scrub))
 
@@ -97,6 +86,31 @@ def world(box: Sandbox, readable: Sequence[Path], writable: Sequence[Path], cwd:
         network=network,
         die_with_parent=True,
     )
+
+
+async def _spawned(
+    argv: Sequence[str], cwd: Path, env: Mapping[str, str], stdin: bytes | BinaryIO
+) -> asyncio.subprocess.Process:
+    """Starts it, or not: a cancel in between would kill bubblewrap's first process alone, and its second, which waits
+    for a word of the first, would stay forever."""
+    spawning = asyncio.ensure_future(
+        asyncio.create_subprocess_exec(
+            *argv,
+            cwd=cwd,
+            env=env,
+            stdin=asyncio.subprocess.PIPE if isinstance(stdin, bytes) else stdin,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,
+        )
+    )
+    try:
+        return await asyncio.shield(spawning)
+    except asyncio.CancelledError:
+        await _end(await spawning)
+        raise
+    except FileNotFoundError as missing:
+        raise SnakepitError(f"{missing.filename} is not installed on the head") from None
 
 
 class _Ear:
@@ -167,11 +181,12 @@ async def _feed(process: asyncio.subprocess.Process, data: bytes) -> None:
     process.stdin.close()
 
 
-async def _end(process: asyncio.subprocess.Process, pipes: asyncio.Future[list[None]]) -> None:
+async def _end(process: asyncio.subprocess.Process, pipes: asyncio.Future[list[None]] | None = None) -> None:
     """Kills it all and waits for the end of its pipes: only then nobody writes into our directories any more."""
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
     await process.wait()
-    with contextlib.suppress(TimeoutError, asyncio.CancelledError):
-        await asyncio.wait_for(pipes, FAREWELL_S)
+    if pipes is not None:
+        with contextlib.suppress(TimeoutError, asyncio.CancelledError):
+            await asyncio.wait_for(pipes, FAREWELL_S)

@@ -19,6 +19,8 @@ _TRASHED = "{when}-{nonce}-{name}"
 def to_trash(root: Path, path: Path, keep: bool = True) -> Path | None:
     """Moves `path` (never what it links to) into `<root>/trash`; None when there is nothing. With `keep` false the
     next emptying takes it, however young it is."""
+    if not os.path.lexists(path):
+        return None
     trash = root / "trash"
     trash.mkdir(mode=0o700, exist_ok=True)
     when = int(time.time()) if keep else 0

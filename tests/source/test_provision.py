@@ -1,0 +1,275 @@
+"""The directory of a job: made whole or not at all, kept over attempts, quick where there is only a script."""
+
+import asyncio
+import os
+import random
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from snakepit.errors import BadRequest, SnakepitError
+from snakepit.source.provision import COMPUTE, prepared, provision
+from tests.source.preparing import Head, needs_bubblewrap, processes_naming
+from tests.source.repositories import Repository
+from tests.waiting import await_until, wait_until
+
+
+def test_a_script_makes_the_directory_of_the_spec(head: Head) -> None:
+    assert head.prepare(script="echo hi") == []
+    assert {path.name for path in head.pit().iterdir()} >= {"src", "keep", "tmp", "workers", "log", "script.sh"}
+    assert (head.pit() / "script.sh").read_text() == "echo hi\n"
+    assert prepared(head.root, 1)
+    assert not prepared(head.root, 2)
+
+
+def test_without_commands_the_script_runs_compute(head: Head) -> None:
+    head.prepare()
+    assert (head.pit() / "script.sh").read_text() == COMPUTE
+    (head.src() / ".compute").write_text("echo computed")
+    words = ["bash", str(head.pit() / "script.sh")]
+    assert subprocess.run(words, cwd=head.src(), capture_output=True, text=True).stdout == "computed\n"
+
+
+def test_a_script_costs_less_than_a_millisecond(head: Head) -> None:
+    async def all_of_them() -> float:
+        costs = []
+        for job in range(1, 60):
+            (head.root / "pits" / str(job) / "log").mkdir(parents=True)
+            start = time.perf_counter()
+            await provision(head.work(job, script="true"), print)
+            costs.append(time.perf_counter() - start)
+        return min(costs)
+
+    assert asyncio.run(all_of_them()) < 0.001
+
+
+def test_a_log_that_is_there_already_stays(head: Head) -> None:
+    (head.pit() / "log").mkdir(parents=True)
+    (head.pit() / "log/pit.log").write_text("[prepare] before\n")
+    head.prepare(script="true")
+    assert (head.pit() / "log/pit.log").read_text() == "[prepare] before\n"
+    assert prepared(head.root, 1)
+
+
+def test_a_retry_gets_fresh_code_and_keeps_data_log_and_results(head: Head) -> None:
+    head.prepare(script="true")
+    for name in ("src", "tmp", "keep", "log", "workers"):
+        (head.pit() / name / "mine").write_text(name)
+    assert not prepared(head.root, 1, attempt=1)
+    head.prepare(script="true", attempt=1)
+    assert prepared(head.root, 1, attempt=1)
+    assert not prepared(head.root, 1, attempt=0)
+    assert [(head.pit() / name / "mine").exists() for name in ("src", "tmp")] == [False, False]
+    assert [(head.pit() / name / "mine").exists() for name in ("keep", "log", "workers")] == [True, True, True]
+    assert [path.name.rpartition("-")[2] for path in (head.root / "trash").iterdir()].count("src") == 1
+
+
+def test_what_a_job_put_in_the_place_of_its_directories_leads_nowhere(head: Head, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "precious").write_text("p")
+    head.prepare(script="true")
+    for name in ("src", "tmp", "keep", "workers"):
+        (head.pit() / name).rmdir()
+        (head.pit() / name).symlink_to(outside)
+    (head.pit() / "script.sh").unlink()
+    (head.pit() / "script.sh").mkdir()
+    (head.pit() / ".prepared").unlink()
+    (head.pit() / ".prepared").symlink_to(outside / "precious")
+    head.prepare(script="echo again", attempt=1)
+    assert [path.name for path in outside.iterdir()] == ["precious"]
+    assert (outside / "precious").read_text() == "p"
+    assert (head.pit() / "script.sh").read_text() == "echo again\n"
+    assert not any((head.pit() / name).is_symlink() for name in ("src", "tmp", "keep", "workers", ".prepared"))
+
+
+def test_after_a_reboot_it_counts_as_not_prepared(head: Head) -> None:
+    head.prepare(script="true")
+    mark = head.pit() / ".prepared"
+    mark.write_text(mark.read_text().replace("boot ", "boot 0"))
+    assert not prepared(head.root, 1)
+
+
+def test_leftovers_of_a_crash_do_not_get_into_the_job(head: Head) -> None:
+    half = head.root / "pits/.prep-1/pit/src"
+    half.mkdir(parents=True)
+    (half / "half").write_text("x")
+    head.prepare(script="true")
+    assert list(head.src().iterdir()) == []
+
+
+def test_continuing_copies_the_data_and_never_shares_it(either: Head) -> None:
+    either.prepare(1, script="true")
+    (either.pit(1) / "keep/sub").mkdir()
+    (either.pit(1) / "keep/sub/model").write_text("v1")
+    (either.pit(1) / "keep/link").symlink_to("sub/model")
+    either.prepare(2, script="true", continues=1)
+    copy = either.pit(2) / "keep/sub/model"
+    assert copy.read_text() == "v1"
+    assert copy.stat().st_nlink == 1
+    assert (either.pit(2) / "keep/link").is_symlink()
+    copy.write_text("v2")
+    either.prepare(2, script="true", continues=1, attempt=1)  # a retry goes on with what it has
+    assert copy.read_text() == "v2"
+    assert (either.pit(1) / "keep/sub/model").read_text() == "v1"
+
+
+@pytest.mark.parametrize("target", ["/etc", "../../home/bert"])
+def test_continuing_a_job_whose_data_is_a_link_copies_nothing_of_others(either: Head, target: str) -> None:
+    (either.root / "home/bert").mkdir(parents=True)
+    (either.root / "home/bert/secret").write_text("s")
+    either.prepare(1, script="true")
+    (either.pit(1) / "keep").rmdir()
+    (either.pit(1) / "keep").symlink_to(target)
+    assert either.prepare(2, script="true", continues=1) == ["Job 1 has no data to continue with"]
+    assert list((either.pit(2) / "keep").iterdir()) == []
+
+
+@pytest.mark.parametrize("user", ["", "..", "a/b", "../bert"])
+def test_odd_user_ids_make_no_paths(head: Head, user: str) -> None:
+    with pytest.raises(BadRequest):
+        head.prepare(1, "archive", user)
+
+
+@pytest.fixture
+def silent_server() -> Iterator[str]:
+    """Accepts connections and never says a word: a clone from it takes forever."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/x.git"
+
+
+def test_preparation_ends_at_its_time_limit(either: Head, silent_server: str) -> None:
+    with pytest.raises(SnakepitError, match=r"longer than the 0\.5 s"):
+        either.prepare(1, "git", origin=silent_server, hash="a" * 40, time_limit_s=0.5)
+    assert not prepared(either.root, 1)
+    assert not either.pit(1).exists()
+    assert processes_naming(str(either.root)) == []
+
+
+def test_a_cancel_kills_every_program_and_leaves_nothing(either: Head, silent_server: str) -> None:
+    async def cancelled() -> None:
+        task = asyncio.create_task(provision(either.work(1, "git", origin=silent_server, hash="a" * 40), print))
+        await await_until(lambda: [line for line in processes_naming(silent_server) if "remote-http" in line])
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancelled())
+    assert processes_naming(silent_server) == []
+    assert list((either.root / "pits").iterdir()) == []
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_cancels_at_any_moment_leave_nothing_and_the_next_one_works(either: Head, tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    upstream = Repository.make(tmp_path / "upstream", {f"d{n}/f": os.urandom(2000) for n in range(50)})
+    work = either.work(1, "git", origin=upstream.url, hash=upstream.head, diff=b"")
+
+    async def cancelled_after(delay_s: float) -> None:
+        try:
+            async with asyncio.timeout(delay_s):
+                await provision(work, lambda _line: None)
+        except TimeoutError:
+            assert not list((either.root / "pits").iterdir())
+
+    for _ in range(12):
+        asyncio.run(cancelled_after(chance.uniform(0.001, 0.1)))
+        assert not list((either.root / "pits").glob(".prep*"))
+        assert processes_naming(str(either.root)) == []
+        if either.pit().exists():
+            subprocess.run(["rm", "-rf", str(either.pit())], check=True)
+    either.prepare(1, "git", origin=upstream.url, hash=upstream.head)
+    assert len(list(either.src().glob("d*/f"))) == 50
+
+
+HANG = """
+import asyncio, sys
+from pathlib import Path
+from snakepit.source.provision import Work, provision
+root, url = sys.argv[1:]
+asyncio.run(provision(Work(Path(root), 1, "anna", "git", origin=url, hash="a" * 40), print))
+"""
+
+
+@needs_bubblewrap
+def test_a_killed_service_takes_its_programs_along(head: Head, silent_server: str) -> None:
+    service = subprocess.Popen([sys.executable, "-c", HANG, str(head.root), silent_server], stdout=subprocess.DEVNULL)
+    try:
+        wait_until(lambda: [line for line in processes_naming(silent_server) if "remote-http" in line])
+    finally:
+        service.kill()
+        service.wait()
+    wait_until(lambda: processes_naming(str(head.root)) == [])
+    head.prepare(1, script="true")
+
+
+FULL = """
+import asyncio, sys
+from pathlib import Path
+from snakepit.errors import SnakepitError
+from snakepit.source.provision import Work, provision
+root, origin, hash = sys.argv[1:]
+work = Work(Path(root), 1, "anna", "git", origin=origin, hash=hash, allow_file=True, confined=False)
+try:
+    asyncio.run(provision(work, print))
+except SnakepitError as error:
+    print(error.message)
+print(sorted(path.name for path in Path(root, "pits").iterdir()))
+"""
+
+
+def test_a_full_disk_is_called_so(tmp_path: Path, data_root: Path) -> None:
+    upstream = Repository.make(tmp_path / "upstream", {"big": os.urandom(1_000_000)})
+    mount = 'mount -t tmpfs -o size=600k tmpfs "$1" && shift && exec "$@"'
+    words = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", mount, "sh", str(data_root)]
+    run = [sys.executable, "-c", FULL, str(data_root), upstream.url, upstream.head]
+    done = subprocess.run([*words, *run], capture_output=True, text=True)
+    if "unshare failed" in done.stderr or "mount:" in done.stderr:
+        pytest.skip(f"no small disk can be made here: {done.stderr.strip()}")
+    assert "The disk of the head is full" in done.stdout, done
+    assert done.stdout.strip().endswith("[]")
+
+
+def test_a_slow_preparation_holds_up_no_other(either: Head, silent_server: str) -> None:
+    async def both() -> float:
+        slow = asyncio.create_task(provision(either.work(1, "git", origin=silent_server, hash="a" * 40), print))
+        await await_until(lambda: processes_naming(silent_server))
+        start = time.perf_counter()
+        await provision(either.work(2, script="true"), print)
+        cost_s = time.perf_counter() - start
+        slow.cancel()
+        await asyncio.gather(slow, return_exceptions=True)
+        return cost_s
+
+    assert asyncio.run(both()) < 0.5
+
+
+def test_threads_of_preparation_end_with_it(head: Head) -> None:
+    before = threading.active_count()
+    with pytest.raises(SnakepitError):
+        head.prepare(1, "git", origin="https://127.0.0.1:1/x", hash="a" * 40)
+    wait_until(lambda: threading.active_count() <= before)
+
+
+UNPRIVILEGED = HANG.replace('"a" * 40', '""').replace("print))", "print))\nprint('done')")
+
+
+@needs_bubblewrap
+def test_an_ordinary_user_prepares_confined(ordinary: dict[str, Any], ordinary_root: Path, tmp_path: Path) -> None:
+    from tests.source.repositories import served
+    from tests.source.test_sweep import BASE_PYTHON
+
+    upstream = Repository.make(tmp_path / "www/r", {"f": "f\n"})
+    upstream.serve_dumbly()
+    with served(tmp_path / "www") as host:
+        words = [BASE_PYTHON, "-c", UNPRIVILEGED, str(ordinary_root), f"http://{host}/r/.git"]
+        done = subprocess.run(words, capture_output=True, text=True, **ordinary)
+    assert done.stdout.endswith("done\n"), done
+    assert (ordinary_root / "pits/1/src/f").read_text() == "f\n"
