@@ -254,7 +254,7 @@ def test_the_summary_reads_as_in_the_original() -> None:
     assert summary(placement, there) == "n0[cuda 0-2,5] + n1[] + n2[cuda 1 + fpga 0]"
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(nodes(), st.lists(st.tuples(request_texts, people), max_size=12))
 def test_no_placement_overbooks_and_each_has_all_that_was_asked(
     there: list[Node], asked: list[tuple[str, Who]]
@@ -282,6 +282,7 @@ def test_no_placement_overbooks_and_each_has_all_that_was_asked(
     audit(there, running)
 
 
+@settings(deadline=None)
 @given(nodes(), st.lists(st.tuples(request_texts, people), min_size=1, max_size=8), st.randoms())
 def test_give_after_take_restores(there: list[Node], asked: list[tuple[str, Who]], random: object) -> None:
     free = Free(there)
@@ -299,6 +300,7 @@ def test_give_after_take_restores(there: list[Node], asked: list[tuple[str, Who]
         assert place(parse(text), free, who) == place(parse(text), fresh, who)
 
 
+@settings(deadline=None)
 @given(nodes(), request_texts, people)
 def test_a_refusal_and_a_placement_leave_everything_as_it_was(there: list[Node], text: str, who: Who) -> None:
     free = Free(there)
@@ -306,6 +308,7 @@ def test_a_refusal_and_a_placement_leave_everything_as_it_was(there: list[Node],
     assert place(parse(text), free, who) == first == place(parse(text), Free(there), who)
 
 
+@settings(deadline=None)
 @given(nodes(always_open=True), request_texts, people)
 def test_on_open_nodes_never_fits_agrees_with_place(there: list[Node], text: str, who: Who) -> None:
     refusal = never_fits(parse(text), there, {}, who)

@@ -1,7 +1,7 @@
 from fractions import Fraction
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from snakepit.core.request import Group, Request, Shape, Term, from_flags, mangled, parse, parse_size, render
@@ -106,6 +106,7 @@ def test_an_endless_text_is_refused_briefly() -> None:
     assert len(caught.value.message) < 300
 
 
+@settings(deadline=None)
 @given(st.text() | st.text(alphabet="[]:,|+/@0129.agpumG \t\n"))
 @example("[gpu\n%]")
 @example("\ud800")
@@ -121,11 +122,13 @@ def test_any_text_parses_or_is_refused_with_a_place_in_it(text: str) -> None:
     assert len(refused.message.splitlines()) == 3
 
 
+@settings(deadline=None)
 @given(REQUEST)
 def test_what_is_rendered_parses_to_the_same(request_: Request) -> None:
     assert parse(render(request_)) == request_
 
 
+@settings(deadline=None)
 @given(REQUEST)
 def test_blanks_between_words_change_nothing(request_: Request) -> None:
     spaced = "".join(f" {character} " if character in "[]:,|+/@" else character for character in render(request_))
@@ -139,6 +142,7 @@ COUNT = st.integers(1, 50) | st.none()
 ORIGINAL = st.lists(st.tuples(COUNT, st.lists(st.tuples(COUNT, ORIGINAL_NAME), max_size=4)), min_size=1, max_size=4)
 
 
+@settings(deadline=None)
 @given(ORIGINAL)
 def test_what_the_original_grammar_allowed_means_the_same(
     cluster: list[tuple[int | None, list[tuple[int | None, str]]]],

@@ -120,7 +120,7 @@ class Row:
         if shape.mem_bytes:
             bounds.append((node.mem_bytes - space.mem_used) // shape.mem_bytes)
         for term, mask in zip(shape.terms, self.masks, strict=True):
-            if isinstance(term.amount, Fraction):
+            if not isinstance(term.amount, int):
                 bounds.append(mask.bit_count() * int(1 / term.amount))
             else:
                 bounds.append((mask & space.untouched).bit_count() // term.amount)
@@ -197,7 +197,7 @@ def _chosen(space: Space, shape: Shape, picked: _Picked) -> Choice:
         broken += not whole and not space.holders[position]
         memory_bytes += resource.memory_bytes
         left &= ~(1 << position)
-        if isinstance(term.amount, Fraction):
+        if not isinstance(term.amount, int):
             grants.append(Grant(resource.index, term.amount, term.size_bytes or 0))
         else:
             grants.append(Grant(resource.index))
@@ -214,7 +214,7 @@ def _pick(space: Space, masks: tuple[int, ...], terms: tuple[Term, ...], unclaim
     seen, overlap = 0, False
     candidates = []
     for term, mask in zip(terms, masks, strict=True):
-        if isinstance(term.amount, Fraction):
+        if not isinstance(term.amount, int):
             possible = space.shareable(mask & unclaimed, term.amount, term.size_bytes or 0)
             needed = 1
         else:
@@ -224,7 +224,7 @@ def _pick(space: Space, masks: tuple[int, ...], terms: tuple[Term, ...], unclaim
             return None
         overlap = overlap or bool(possible & seen)
         seen |= possible
-        candidates.append((term, needed, _ranked(space, possible, isinstance(term.amount, Fraction))))
+        candidates.append((term, needed, _ranked(space, possible, not isinstance(term.amount, int))))
     if overlap:
         return _match(candidates)
     return [(position, term) for term, needed, order in candidates for position in order[:needed]]

@@ -137,7 +137,7 @@ def _taken(term: Term, space: Space, groups: frozenset[str], claim: int, kept: C
     """What the node has, but not now."""
     name = "|".join(term.names)
     mine = term_cards(space, term) & space.cards_for(groups)
-    if isinstance(term.amount, Fraction):
+    if not isinstance(term.amount, int):
         needed, free = 1, space.shareable(mine, term.amount, term.size_bytes or 0)
         lack = f"no {name} with {render_amount(term.amount)} of it{_with(term)} free"
     else:
@@ -154,7 +154,7 @@ def _taken(term: Term, space: Space, groups: frozenset[str], claim: int, kept: C
 def _with(term: Term) -> str:
     if term.size_bytes is None:
         return ""
-    return f"{' and' if isinstance(term.amount, Fraction) else ' with'} {rough_size(term.size_bytes)}"
+    return f"{' and' if not isinstance(term.amount, int) else ' with'} {rough_size(term.size_bytes)}"
 
 
 def _memory(shape: Shape, space: Space) -> str:

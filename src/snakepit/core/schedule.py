@@ -52,7 +52,7 @@ class Queue:
         self.classes: dict[_ClassKey, Class] = {}
         self._waiting: dict[tuple[int, int], tuple[Waiting, Class]] = {}
         self._restricting: frozenset[str] = frozenset()
-        self._positions: dict[tuple[int, int], int] | None = None
+        self._order: list[tuple[int, _Place]] = []
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -69,8 +69,8 @@ class Queue:
         if line is None:
             line = self.classes[key] = Class(key, Want(waiting.request, groups, waiting.avoid))
         insort(line.members, _place_in_line(waiting))
+        insort(self._order, _turn(waiting))
         self._waiting[waiting.job, waiting.task] = (waiting, line)
-        self._positions = None
 
     def remove(self, job: int, task: int = 0) -> Waiting | None:
         entry = self._waiting.pop((job, task), None)
@@ -78,9 +78,9 @@ class Queue:
             return None
         waiting, line = entry
         del line.members[bisect_left(line.members, _place_in_line(waiting))]
+        del self._order[bisect_left(self._order, _turn(waiting))]
         if not line.members:
             del self.classes[line.key]
-        self._positions = None
         return waiting
 
     def find(self, job: int, task: int = 0) -> Waiting | None:
@@ -92,18 +92,16 @@ class Queue:
 
     def waiting(self) -> list[Waiting]:
         """Everyone, in the order in which they are served."""
-        ordered = (waiting for waiting, _ in self._waiting.values())
-        return sorted(ordered, key=lambda one: (-one.priority, *_place_in_line(one)))
-
-    def positions(self) -> dict[tuple[int, int], int]:
-        """The place of everyone in the line, from 1."""
-        if self._positions is None:
-            self._positions = {(one.job, one.task): at for at, one in enumerate(self.waiting(), 1)}
-        return self._positions
+        return [self.at(place) for _, place in self._order]
 
     def position(self, job: int, task: int = 0) -> int:
         """Its place in the line, from 1; 0 when it does not wait."""
-        return self.positions().get((job, task), 0)
+        entry = self._waiting.get((job, task))
+        return bisect_left(self._order, _turn(entry[0])) + 1 if entry else 0
+
+    def positions(self) -> dict[tuple[int, int], int]:
+        """The place of everyone in the line, from 1."""
+        return {(job, task): at for at, (_, (_, job, task)) in enumerate(self._order, 1)}
 
     def sort_by_rights(self, restricting: frozenset[str]) -> None:
         """Only groups that some resource is restricted to tell classes apart; when these change, sort again."""
@@ -112,6 +110,7 @@ class Queue:
             self._restricting = restricting
             self.classes.clear()
             self._waiting.clear()
+            self._order.clear()
             for waiting in everyone:
                 self.add(waiting)
 
@@ -126,6 +125,10 @@ _Place = tuple[int, int, int]  # rank, job, task
 
 def _place_in_line(waiting: Waiting) -> _Place:
     return (waiting.rank, waiting.job, waiting.task)
+
+
+def _turn(waiting: Waiting) -> tuple[int, _Place]:
+    return (-waiting.priority, _place_in_line(waiting))
 
 
 @dataclass(slots=True)
@@ -228,9 +231,11 @@ def next_preparations(new: Sequence[tuple[int, str]], running_users: Sequence[st
     At most `limit` at a time, those already running included; one per user while others wait.
     """
     room = limit - len(running_users)
+    if room <= 0:
+        return []
     busy = Counter(running_users)
     turns = []
     for at, (job, user) in enumerate(new):
-        turns.append((busy[user], at, job))  # the user's so manieth: everyone's first goes before anyone's second
+        turns.append((busy[user], at, job))  # everyone's first goes before anyone's second
         busy[user] += 1
-    return [job for _, _, job in sorted(turns)[: max(0, room)]]
+    return [job for _, _, job in heapq.nsmallest(room, turns)]
