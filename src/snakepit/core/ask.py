@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 
 from snakepit.core.grammar import Shape, Term
 from snakepit.core.placed import Grant

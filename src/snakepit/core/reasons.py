@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from fractions import Fraction
 
 from snakepit.core.ask import Row, choose, term_cards
 from snakepit.core.free import Free
