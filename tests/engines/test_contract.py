@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
@@ -152,7 +152,8 @@ def test_output_waits_for_its_acknowledgement_and_the_end_for_all_of_it(sites: S
                 await engine.create([one])
                 await engine.go(go(one))
                 await await_until(lambda: watcher.logs.get(one.id), message="the first chunk")
-                await await_until(ended, message="the end, seen by looking")
+                has_ended: Callable[[], Awaitable[bool]] = ended
+                await await_until(has_ended, message="the end, seen by looking")
                 assert len([event for event in watcher.events if isinstance(event, Output)]) == 1
                 watcher.acking = True
                 await engine.ack_output(one.id, len(watcher.logs[one.id]))

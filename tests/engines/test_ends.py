@@ -1,5 +1,7 @@
 """How processes end, and what is said of it: TERM and traps, strays, limits, signals."""
 
+import atexit
+import contextlib
 import os
 from pathlib import Path
 
@@ -143,9 +145,16 @@ def limited() -> tuple[str, ...]:
     if who is None:
         pytest.skip("control groups are prepared as root")
     found = prepare_cgroups(CLUSTER, who.uid, who.gid)
+    atexit.register(remove_groups)
     if "mem" not in found:
         pytest.skip("this machine hands out no memory controller")
     return found
+
+
+def remove_groups() -> None:
+    for base in Path("/sys/fs/cgroup").glob(f"**/snakepit-{CLUSTER}"):
+        with contextlib.suppress(OSError):
+            base.rmdir()
 
 
 def test_more_memory_than_asked_for_is_out_of_memory() -> None:

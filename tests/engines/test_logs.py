@@ -1,6 +1,7 @@
 """Output of all sorts: raw bytes, endless lines, a great deal of it, more than allowed, and a head that is slow."""
 
 import hashlib
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -85,7 +86,8 @@ def test_a_head_that_does_not_listen_holds_up_no_process() -> None:
             async def over() -> bool:
                 return {seen.phase for seen in await here.engine.look()} == {"ended"}
 
-            await await_until(over, message="both ended though nothing was acknowledged")
+            is_over: Callable[[], Awaitable[bool]] = over
+            await await_until(is_over, message="both ended though nothing was acknowledged")
             assert loud.id not in here.watcher.ends
             here.watcher.acking = True
             await here.engine.ack_output(loud.id, len(here.watcher.logs[loud.id]))

@@ -50,8 +50,9 @@ ETC = (
     "vulkan",
 )
 
-# The machine's shape (cores, PCI tree), as OpenMP, NCCL and the GPU libraries read it. Not /sys/fs: cgroups stay out.
-SYS = ("/sys/bus", "/sys/class", "/sys/dev", "/sys/devices", "/sys/module")
+# The machine's shape, as OpenMP (cores) and the GPU libraries (the PCI tree) read it. Not /sys/fs: cgroups stay out.
+SYS_CORES = ("/sys/devices/system",)
+SYS_CARDS = ("/sys/bus", "/sys/class", "/sys/dev", "/sys/devices", "/sys/module")
 
 
 class Bind(NamedTuple):
@@ -74,7 +75,9 @@ class World(NamedTuple):
     network: bool = False
     hostname: str = ""
     temporary: str = ""  # an outer directory that is /tmp inside; empty: a tmpfs
-    sysfs: bool = False
+    sysfs: Tuple[str, ...] = ()
+    etc: str = ""  # an outer directory that is /etc inside; empty: the short list, bound one by one
+    links: Tuple[Tuple[str, str], ...] = ()  # those of SYSTEM that are links outside: target, path
     status_fd: Optional[int] = None  # bubblewrap writes the child's pid and its exit code there, as JSON lines
     die_with_parent: bool = False
 
@@ -92,12 +95,7 @@ def bubblewrap(world: World, argv: Sequence[str], program: str = "bwrap") -> Lis
         command.append("--die-with-parent")
     if world.status_fd is not None:
         command += ["--json-status-fd", str(world.status_fd)]
-    for path in SYSTEM:
-        command += ["--ro-bind-try", path, path]
-    for name in ETC:
-        command += ["--ro-bind-try", "/etc/" + name, "/etc/" + name]
-    for path in SYS if world.sysfs else ():
-        command += ["--ro-bind-try", path, path]
+    command += _system(world)
     command += ["--proc", "/proc", "--dev", "/dev"]
     command += ["--bind", world.temporary, "/tmp"] if world.temporary else ["--tmpfs", "/tmp"]
     command += ["--symlink", "../tmp", "/var/tmp", "--tmpfs", "/run"]
@@ -110,6 +108,21 @@ def bubblewrap(world: World, argv: Sequence[str], program: str = "bwrap") -> Lis
         command += [_flag(bind), bind.source, bind.path]
     # The root itself is a tmpfs of bubblewrap's: read-only, so that nobody fills memory by writing beside his mounts.
     return [*command, "--remount-ro", "/", "--chdir", world.cwd, "--", *argv]
+
+
+def _system(world: World) -> List[str]:
+    links = {path: target for target, path in world.links}
+    command: List[str] = []
+    for path in SYSTEM:
+        command += ["--symlink", links[path], path] if path in links else ["--ro-bind-try", path, path]
+    if world.etc:
+        command += ["--ro-bind", world.etc, "/etc"]
+    else:
+        for name in ETC:
+            command += ["--ro-bind-try", "/etc/" + name, "/etc/" + name]
+    for path in world.sysfs:
+        command += ["--ro-bind-try", path, path]
+    return command
 
 
 def showing(path: str) -> bool:

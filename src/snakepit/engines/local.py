@@ -22,6 +22,7 @@ from snakepit.engines.package import agent_package
 from snakepit.errors import ConfigError, Rejected, Unreachable
 
 START_TIMEOUT_S = 30
+BUFFER = 1 << 20
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 AS_ROOT = "jobs never run as root: start the service as an ordinary user, or as root with a data root that one owns"
 
@@ -93,7 +94,7 @@ class SocketWay:
         # By way of a handle, as the path may be longer than the 107 bytes a socket's name can have.
         directory = os.open(self._state_dir, os.O_PATH | os.O_DIRECTORY)
         try:
-            return await asyncio.open_unix_connection(f"/proc/self/fd/{directory}/socket")
+            return await asyncio.open_unix_connection(f"/proc/self/fd/{directory}/socket", limit=BUFFER)
         finally:
             os.close(directory)
 

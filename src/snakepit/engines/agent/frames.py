@@ -29,12 +29,13 @@ class Decoder:
         frames: List[Tuple[Header, bytes]] = []
         while True:
             if self._header is None:
-                line, found, rest = self._rest.partition(b"\n")
-                if not found:
-                    if len(line) > LONGEST_LINE:
+                end = self._rest.find(b"\n")
+                if end < 0:
+                    if len(self._rest) > LONGEST_LINE:
                         raise Garbled("a header without an end")
                     return frames
-                self._header, self._rest = _read_header(bytes(line)), rest
+                self._header = _read_header(bytes(self._rest[:end]))
+                del self._rest[: end + 1]
             size = self._header.get("size", 0)
             if len(self._rest) < size:
                 return frames

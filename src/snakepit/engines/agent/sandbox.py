@@ -5,8 +5,9 @@ import re
 import shutil
 from typing import Any, Dict, List
 
-from snakepit.core.confine import Bind, World, bubblewrap
+from snakepit.core.confine import SYS_CARDS, SYS_CORES, Bind, World, bubblewrap
 from snakepit.engines.agent import gpus, procs
+from snakepit.engines.agent.etc import Etc, links
 from snakepit.engines.agent.holder import STATUS_FD, Payload
 from snakepit.engines.agent.records import Record, Records
 from snakepit.engines.agent.refusal import not_now, rejected
@@ -15,17 +16,31 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 NAME = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9_.@+-]*$")
 
 
-def payload(record: Record, records: Records, cards: List[Dict[str, Any]], mark: str, joins: List[str]) -> Payload:
+class Node:
+    """What all processes here have in common."""
+
+    def __init__(self, records: Records, cluster: str) -> None:
+        self.records, self.cluster = records, cluster
+        self.etc = Etc(records.top)
+        self.cards: List[Dict[str, Any]] = records.read_json("cards") or []
+        self.options: Dict[str, Any] = records.read_json("options") or {}
+
+    def mark(self, record: Record) -> str:
+        return "{}/{}".format(self.cluster, record["id"])
+
+
+def payload(record: Record, node: Node, joins: List[str]) -> Payload:
+    records, etc = node.records, node.etc
     launch = record["launch"]
-    granted = [find_card(grant, cards) for grant in launch["granted"]]
+    granted = [find_card(grant, node.cards) for grant in launch["granted"]]
     sandboxed = record["isolation"] == "sandbox"
     argv = launch["argv"]
     if sandboxed:
         program = shutil.which("bwrap") or "/usr/bin/bwrap"
-        argv = bubblewrap(world(record, records, granted), argv, program)
+        argv = bubblewrap(world(record, records, granted, etc), argv, program)
     return Payload(
         argv=argv,
-        environment=environment(record, records, granted, mark),
+        environment=environment(record, records, granted, node.mark(record)),
         cwd="/" if sandboxed else launch["cwd"],
         sandboxed=sandboxed,
         out=records.file(record["id"], "out"),
@@ -36,7 +51,7 @@ def payload(record: Record, records: Records, cards: List[Dict[str, Any]], mark:
     )
 
 
-def world(record: Record, records: Records, granted: List[Dict[str, Any]]) -> World:
+def world(record: Record, records: Records, granted: List[Dict[str, Any]], etc: Etc) -> World:
     launch = record["launch"]
     masked: List[str] = []
     binds: List[Bind] = []
@@ -59,7 +74,9 @@ def world(record: Record, records: Records, granted: List[Dict[str, Any]]) -> Wo
         network=True,
         hostname=launch["name"],
         temporary=records.file(record["id"], "tmp"),
-        sysfs=True,
+        sysfs=SYS_CARDS if granted else SYS_CORES,
+        etc=etc.directory(),
+        links=links(),
         status_fd=STATUS_FD,
     )
 

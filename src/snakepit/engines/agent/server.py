@@ -49,8 +49,8 @@ class Server:
 
     def settle(self, talk: "Talk", ask: Dict[str, Any]) -> Dict[str, Any]:
         """The node's options, as its head knows them now."""
-        if ask["options"] != self.supervisor.options:
-            self.supervisor.options = ask["options"]
+        if ask["options"] != self.supervisor.node.options:
+            self.supervisor.node.options = ask["options"]
             self.records.keep_json("options", ask["options"])
         return {}
 
@@ -90,7 +90,7 @@ class Server:
         pid = os.fork()
         if pid == 0:
             try:
-                _send_inventory(writer, self.supervisor.options)
+                _send_inventory(writer, self.supervisor.node.options)
             finally:
                 os._exit(0)
         os.close(writer)
@@ -113,7 +113,7 @@ class Server:
         if "error" in found:
             talk.refuse(ask, not_now(found["error"]))
             return
-        self.supervisor.cards = found["cards"]
+        self.supervisor.node.cards = found["cards"]
         self.records.keep_json("cards", found["cards"])
         found["limits"] = self.supervisor.limits.enforced
         talk.answer(ask, found)

@@ -33,8 +33,7 @@ class Supervisor:
         self.boot = procs.boot_id()
         self.table: Dict[str, Record] = {}
         self.tails: Dict[str, Tail] = {}
-        self.options = records.read_json("options") or {}
-        self.cards: List[Dict[str, Any]] = records.read_json("cards") or []
+        self.node = sandbox.Node(records, cluster)
         self.limits = limits.find(cluster)
         self.places = Places(cluster)
         self._cleans: List[Tuple[Set[str], Callable[[], None]]] = []
@@ -50,7 +49,7 @@ class Supervisor:
             sandbox.check(launch)
             self._refuse_buried(launch["id"])
             for grant in launch["granted"]:
-                sandbox.find_card(grant, self.cards)
+                sandbox.find_card(grant, self.node.cards)
         if fresh:
             self._check_node()
         made: List[Record] = []
@@ -126,7 +125,7 @@ class Supervisor:
     # -- making ready
 
     def _check_node(self) -> None:
-        if self.options.get("isolation") != "none" and not self._sandbox_works:
+        if self.node.options.get("isolation") != "none" and not self._sandbox_works:
             problem = inventory.sandbox_problem()
             if problem:
                 raise rejected(problem)
@@ -140,15 +139,15 @@ class Supervisor:
             raise rejected("{} was stopped or cleaned before".format(identity))
 
     def _place(self, launch: Dict[str, Any]) -> Record:
-        first, last = self.options.get("ports", (20000, 29999))
+        first, last = self.node.options.get("ports", (20000, 29999))
         return {
             "id": launch["id"],
             "attempt": launch["id"].rpartition(".")[0],
             "phase": "created",
             "launch": launch,
-            "isolation": "none" if self.options.get("isolation") == "none" else "sandbox",
-            "hidden": self.options.get("hidden", []),
-            "node_mounts": self.options.get("mounts", []),
+            "isolation": "none" if self.node.options.get("isolation") == "none" else "sandbox",
+            "hidden": self.node.options.get("hidden", []),
+            "node_mounts": self.node.options.get("mounts", []),
             "address": self.places.address(),
             "ports": self.places.ports(launch["ports"], first, last),
         }
@@ -198,8 +197,7 @@ class Supervisor:
         launch = record["launch"]
         record["mem_bytes"] = launch["mem_bytes"] or self._ceiling(launch)
         joins = self.limits.make(record["id"], launch["cpus"], launch["cpu_weight"], record["mem_bytes"])
-        mark = self._mark(record)
-        pid, gate = holder.fork(sandbox.payload(record, self.records, self.cards, mark, joins))
+        pid, gate = holder.fork(sandbox.payload(record, self.node, joins))
         seen = procs.stat(pid)
         record.update(phase="running", pid=pid, started=seen.started if seen else 0, boot=self.boot)
         record.update(begun_at=time.time(), begun=time.monotonic())
@@ -208,13 +206,10 @@ class Supervisor:
     def _ceiling(self, launch: Dict[str, Any]) -> int:
         """Memory for one who asked for none: in proportion to his cards, and a tenth stays for the machine."""
         usable = inventory.memory_bytes() * 9 // 10
-        if not self.cards:
+        if not self.node.cards:
             return usable
-        share = sum(grant["share"] for grant in launch["granted"]) / len(self.cards)
+        share = sum(grant["share"] for grant in launch["granted"]) / len(self.node.cards)
         return int(usable * (share or 0.5))
-
-    def _mark(self, record: Record) -> str:
-        return "{}/{}".format(self.cluster, record["id"])
 
     def _watch(self, record: Record) -> None:
         descriptor = procs.pidfd(record["pid"])
@@ -297,7 +292,7 @@ class Supervisor:
             self._start([record])
             return
         if not told or record["isolation"] == "none":
-            procs.kill_marked(self._mark(record))
+            procs.kill_marked(self.node.mark(record))
         memory = self.limits.out_of_memory(record["id"])
         first_line = read_text(self.records.file(record["id"], "out"), 300).split("\n")[0]
         ended = ends.judge(status, record.get("stop"), memory, record.get("mem_bytes", 0), first_line)

@@ -1,0 +1,63 @@
+"""The /etc that processes see: a copy of the short list, made once and again when something of it changed.
+
+One directory instead of some thirty binds: bubblewrap reads the table of mounts for each bind, so that they took longer
+than all the rest of a start.
+"""
+
+import os
+import shutil
+from typing import List, Tuple
+
+from snakepit.core.confine import ETC, SYSTEM
+
+Stamp = List[Tuple[str, int, int]]
+
+
+class Etc:
+    def __init__(self, top: str) -> None:
+        self._top = os.path.join(top, "etc")
+        self._number = 0
+        self._stamp: Stamp = []
+        shutil.rmtree(self._top, ignore_errors=True)
+
+    def directory(self) -> str:
+        """A copy as of now. An older one stays until the agent's next start, as processes may still see it."""
+        stamp = _stamp()
+        if stamp != self._stamp:
+            self._number += 1
+            _copy(self._current())
+            self._stamp = stamp
+        return self._current()
+
+    def _current(self) -> str:
+        return os.path.join(self._top, str(self._number))
+
+
+def links() -> Tuple[Tuple[str, str], ...]:
+    """The system's directories that are links (a merged /usr), as target and path."""
+    return tuple((os.readlink(path), path) for path in SYSTEM if os.path.islink(path))
+
+
+def _stamp() -> Stamp:
+    found = []
+    for name in ETC:
+        try:
+            facts = os.stat("/etc/" + name)
+        except OSError:
+            continue
+        found.append((name, facts.st_mtime_ns, facts.st_ino))
+    return found
+
+
+def _copy(target: str) -> None:
+    for name in ETC:
+        source, copy = "/etc/" + name, os.path.join(target, name)
+        os.makedirs(os.path.dirname(copy), exist_ok=True)
+        try:
+            if os.path.isdir(source):
+                shutil.copytree(source, copy, symlinks=True)
+            elif os.path.exists(source):
+                shutil.copyfile(source, copy)
+        except (OSError, shutil.Error):
+            continue  # what we may not read, nobody in a sandbox would miss
+    open(os.path.join(target, "hosts"), "w").close()  # where each process's own is put
