@@ -36,7 +36,7 @@ lint: $(STAMPS)/venv
 
 bench: $(STAMPS)/venv ## how fast, next to the peers, as ratios
 	@scripts/system-packages run
-	@for bench in $(basename $(notdir $(wildcard bench/bench_*.py))); do \
+	@for bench in $(filter-out __init__ measure,$(basename $(notdir $(wildcard bench/*.py)))); do \
 		echo "== $$bench"; $(BIN)/python -m bench.$$bench || exit 1; done
 
 clean: ## removes what was made here (.venv, caches)
@@ -49,6 +49,6 @@ $(STAMPS)/venv: pyproject.toml scripts/make-venv
 	@mkdir -p $(STAMPS) && touch $@
 
 # Only the tests of distributed jobs need it, so `make setup` and `make demo` go without these megabytes.
-$(STAMPS)/torch: $(STAMPS)/venv
+$(STAMPS)/torch: | $(STAMPS)/venv
 	$(BIN)/pip install --quiet --disable-pip-version-check $(TORCH) numpy
 	@touch $@
