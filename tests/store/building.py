@@ -51,7 +51,12 @@ def together(store: Store, *calls: Callable[[Store], Coroutine[Any, Any, Any]]) 
 
     async def gather() -> list[Any]:
         entered, gate = threading.Event(), threading.Event()
-        held = asyncio.ensure_future(store.write(lambda _: (entered.set(), gate.wait(30))))
+
+        def hold(_: object) -> None:
+            entered.set()
+            assert gate.wait(30)
+
+        held = asyncio.ensure_future(store.write(hold))
         await asyncio.to_thread(entered.wait, 30)  # the writer is busy with this one, and with no other
         waiting = [asyncio.ensure_future(call(store)) for call in calls]
         await asyncio.sleep(0)  # now all of them are in it

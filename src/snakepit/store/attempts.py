@@ -5,28 +5,26 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from functools import cache
+from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Table, and_, bindparam, func, select
+from sqlalchemy import ColumnElement, Connection, Executable, Table, and_, bindparam, func, select
 
 from snakepit.core.job import AttemptId, Ended, Outcome, ProcessId
+from snakepit.core.placement import Grant, Placed, Placement
 from snakepit.store.rows import AttemptRow, ProcessRow, Sample
 from snakepit.store.schema import attempts, grants, jobs, tasks
 from snakepit.store.schema import processes as table
-from snakepit.store.statements import insert_all, insert_into
-
-if TYPE_CHECKING:
-    from snakepit.core.placement import Grant, Placed, Placement
+from snakepit.store.statements import insert_all, insert_by
 
 STARTING, RUNNING, ENDED = "starting", "running", "ended"
 
 
 def begin(c: Connection, id: AttemptId, placement: Placement, now: datetime) -> None:
     """Writes down the attempt and what it was given, before anything is done. Doing it again changes nothing."""
-    fresh = insert_into(c, tasks).values(job=id.job, task=id.task, attempt=id.attempt)
-    c.execute(fresh.on_conflict_do_update(index_elements=[tasks.c.job, tasks.c.task], set_={"attempt": id.attempt}))
+    c.execute(_new_task(c.dialect.name), _key(id))
     if id.task == 0:
-        c.execute(jobs.update().where(jobs.c.id == id.job).values(attempt=id.attempt))
+        c.execute(_SET_CURRENT, {"b_job": id.job, "attempt": id.attempt})
     insert_all(c, attempts, [_key(id) | {"started_at": now, "reason": ""}])
     placed = list(enumerate(placement.processes))
     insert_all(c, table, (_new_process(ProcessId(id, number), process) for number, process in placed))
@@ -67,44 +65,34 @@ def of_job(c: Connection, job: int) -> list[tuple[AttemptRow, list[ProcessRow]]]
 
 def process_created(c: Connection, id: ProcessId, address: str, ports: Iterable[int] = ()) -> None:
     """It stands ready, and is reached there."""
-    c.execute(table.update().where(_is_process(id)).values(address=address, ports=tuple(ports)))
+    c.execute(_CREATED, _at_process(id) | {"address": address, "ports": tuple(ports)})
 
 
 def process_running(c: Connection, id: ProcessId) -> bool:
     """Whether that is news; one that ended stays ended."""
-    news = table.update().where(_is_process(id), table.c.phase == STARTING)
-    return c.execute(news.values(phase=RUNNING)).rowcount == 1
+    return c.execute(_RUNNING, _at_process(id) | {"phase": RUNNING}).rowcount == 1
 
 
 def process_ended(c: Connection, id: ProcessId, ended: Ended, log_bytes: int = 0) -> bool:
     """Whether this was the first word about it; later ones change nothing."""
-    values: dict[str, Any] = {"phase": ENDED, "code": ended.code, "cause": ended.cause}
-    values |= {
-        "note": ended.note,
-        "result": ended.result,
-        "ended_at": datetime.fromtimestamp(ended.at, UTC),
-        "log_bytes": log_bytes,
-    }
-    news = table.update().where(_is_process(id), table.c.phase != ENDED)
-    return c.execute(news.values(**values)).rowcount == 1
+    values = _at_process(id) | {"phase": ENDED, "code": ended.code, "cause": ended.cause, "note": ended.note}
+    values |= {"result": ended.result, "ended_at": datetime.fromtimestamp(ended.at, UTC), "log_bytes": log_bytes}
+    return c.execute(_ENDED, values).rowcount == 1
 
 
 def end(c: Connection, id: AttemptId, outcome: Outcome | None, reason: str, now: datetime) -> bool:
     """Whether it ended now; one that ended before keeps its outcome. None: it never ran."""
-    over = {"ended_at": now, "outcome": outcome}
-    news = attempts.update().where(_is(attempts, id), attempts.c.ended_at.is_(None))
-    if c.execute(news.values(reason=reason, **over)).rowcount == 0:
+    over = _at(id) | {"ended_at": now, "outcome": outcome}
+    if c.execute(_END, over | {"reason": reason}).rowcount == 0:
         return False
-    task = tasks.update().where(tasks.c.job == id.job, tasks.c.task == id.task, tasks.c.attempt == id.attempt)
-    c.execute(task.values(**over))
+    c.execute(_END_TASK, over)
     return True
 
 
 def add_usage(c: Connection, samples: Iterable[Sample]) -> None:
     """Adds looks at cards to the sums of their grants, all in one statement."""
     rows = [
-        {f"b_{name}": value for name, value in _process_key(sample.process).items()}
-        | {"b_index": sample.index, "compute": sample.compute, "memory": sample.memory}
+        _at_process(sample.process) | {"b_index": sample.index, "compute": sample.compute, "memory": sample.memory}
         for sample in samples
     ]
     if rows:
@@ -130,8 +118,6 @@ def _with_processes(
 def _processes(
     c: Connection, which: ColumnElement[bool], cards: ColumnElement[bool]
 ) -> dict[AttemptId, list[ProcessRow]]:
-    from snakepit.core.placement import Grant
-
     columns = (*grants.primary_key.columns, grants.c.share, grants.c.mem_bytes)
     granted: dict[ProcessId, list[Grant]] = defaultdict(list)
     for job, task, attempt, process, index, share, mem_bytes in c.execute(
@@ -174,13 +160,40 @@ def _is(table: Table, id: AttemptId) -> ColumnElement[bool]:
     return and_(*(table.c[name] == value for name, value in _key(id).items()))
 
 
-def _is_process(id: ProcessId) -> ColumnElement[bool]:
-    return and_(*(table.c[name] == value for name, value in _process_key(id).items()))
+def _at(id: AttemptId) -> dict[str, Any]:
+    """The parameters of the fixed statements below; building a statement takes longer than running it."""
+    return {"b_job": id.job, "b_task": id.task, "b_attempt": id.attempt}
 
 
+def _at_process(id: ProcessId) -> dict[str, Any]:
+    return _at(id.attempt) | {"b_process": id.process}
+
+
+def _keyed(table: Table, *names: str) -> ColumnElement[bool]:
+    keys = names or [column.name for column in table.primary_key.columns]
+    return and_(*(table.c[name] == bindparam(f"b_{name}") for name in keys))
+
+
+@cache
+def _new_task(dialect: str) -> Executable:
+    """The task is made with its first attempt; a later attempt opens it again."""
+    fresh = insert_by(dialect, tasks)
+    return fresh.on_conflict_do_update(
+        index_elements=[tasks.c.job, tasks.c.task],
+        set_={"attempt": fresh.excluded.attempt, "outcome": None, "ended_at": None},
+        where=tasks.c.attempt < fresh.excluded.attempt,
+    )
+
+
+_SET_CURRENT = jobs.update().where(jobs.c.id == bindparam("b_job"))
+_CREATED = table.update().where(_keyed(table))
+_RUNNING = table.update().where(_keyed(table), table.c.phase == STARTING)
+_ENDED = table.update().where(_keyed(table), table.c.phase != ENDED)
+_END = attempts.update().where(_keyed(attempts), attempts.c.ended_at.is_(None))
+_END_TASK = tasks.update().where(_keyed(tasks, "job", "task", "attempt"))
 _ADD_USAGE = (
     grants.update()
-    .where(*(column == bindparam(f"b_{column.name}") for column in grants.primary_key.columns))
+    .where(_keyed(grants))
     .values(
         compute_sum=grants.c.compute_sum + bindparam("compute"),
         memory_sum=grants.c.memory_sum + bindparam("memory"),

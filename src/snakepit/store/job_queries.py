@@ -118,7 +118,7 @@ def src_due(c: Connection, now: datetime, limit: int) -> list[int]:
 
 
 def _rows(c: Connection, query: Select[Any]) -> list[JobRow]:
-    return [JobRow(*row) for row in c.execute(query)]
+    return [JobRow(*row) for row in c.execute(query).all()]
 
 
 def _order(field: str, direction: str) -> ColumnElement[Any]:

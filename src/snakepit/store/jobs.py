@@ -9,9 +9,10 @@ import hashlib
 import json
 from collections.abc import Collection
 from datetime import datetime
+from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, Executable, bindparam, select
 
 from snakepit import errors
 from snakepit.core.job import Outcome, State
@@ -32,7 +33,7 @@ from snakepit.store.meta import next_number
 from snakepit.store.rows import NewJob
 from snakepit.store.schema import job_groups, job_inputs, jobs
 from snakepit.store.schema import state_changes as changes
-from snakepit.store.statements import insert_all, insert_into, link
+from snakepit.store.statements import insert_all, insert_by, link
 
 __all__ = (
     "delete",
@@ -64,8 +65,7 @@ def insert(c: Connection, new: NewJob, now: datetime, idempotency_key: str = "")
     values = {name: getattr(new, name) for name in COPIED} | UNTOUCHED
     values |= {"state": State.NEW, "since": now, "created_at": now}
     values |= {"idempotency_key": idempotency_key or None, "body_hash": _body_hash(new) if idempotency_key else None}
-    fresh = insert_into(c, jobs).on_conflict_do_nothing().returning(jobs.c.id)
-    job: int | None = c.execute(fresh, values).scalar()
+    job: int | None = c.execute(_insert_unless_known(c.dialect.name), values).scalar()
     if job is None:
         return _same_again(c, new.user, idempotency_key, values["body_hash"]), False
     script = new.script.encode("utf-8", "surrogatepass")
@@ -109,12 +109,18 @@ def move(
     # On the way to its end a job keeps the reason that sent it there.
     if reason or to < State.STOPPING:
         values["reason"] = reason
+    if to < State.STOPPING:
+        values["outcome"] = None  # of an attempt before this one
     if to is State.DONE:
         values["ended_at"] = now
     if to is State.WAITING:
-        rank = next_number(c, "rank")
-        values["rank"] = func.coalesce(func.nullif(jobs.c.rank, 0), rank) if keep_rank else rank
-    moved = c.execute(jobs.update().where(jobs.c.id == id, jobs.c.state.in_(sorted(allowed))).values(**values))
+        kept: int = c.execute(_RANK, {"b_job": id}).scalar() or 0 if keep_rank else 0
+        values["rank"] = kept or next_number(c, "rank")
+    # Fixed statements, with the new values as parameters: building one takes longer than running it.
+    if len(allowed) == 1:
+        moved = c.execute(_MOVE, values | {"b_job": id, "b_from": allowed.pop()})
+    else:
+        moved = c.execute(_MOVE_FROM_ANY, values | {"b_job": id, "b_from": sorted(allowed)})
     if moved.rowcount == 0:
         return False
     c.execute(_INSERT_CHANGE, {"job": id, "state": to, "since": now, "reason": reason})
@@ -160,5 +166,15 @@ def _body_hash(new: NewJob) -> bytes:
     return body.digest()
 
 
+@cache
+def _insert_unless_known(dialect: str) -> Executable:
+    return insert_by(dialect, jobs).on_conflict_do_nothing().returning(jobs.c.id)
+
+
+_RANK = select(jobs.c.rank).where(jobs.c.id == bindparam("b_job"))
+_MOVE = jobs.update().where(jobs.c.id == bindparam("b_job"), jobs.c.state == bindparam("b_from"))
+_MOVE_FROM_ANY = jobs.update().where(
+    jobs.c.id == bindparam("b_job"), jobs.c.state.in_(bindparam("b_from", expanding=True))
+)
 _INSERT_INPUT = job_inputs.insert()
 _INSERT_CHANGE = changes.insert().inline()

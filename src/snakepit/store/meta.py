@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import secrets
+from functools import cache
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, Executable, select
 
 from snakepit.store.schema import counters, meta
-from snakepit.store.statements import insert_into, insert_new
+from snakepit.store.statements import insert_by, insert_into, insert_new
 
 
 def cluster_id(c: Connection) -> str:
@@ -25,9 +26,7 @@ def next_epoch(c: Connection) -> int:
 
 def next_number(c: Connection, name: str) -> int:
     """The next number of a sequence that lives in the database: 1, 2, …; undone with the transaction."""
-    fresh = insert_into(c, counters).values(name=name, value=1)
-    counted = fresh.on_conflict_do_update(index_elements=[counters.c.name], set_={"value": counters.c.value + 1})
-    value: int = c.execute(counted.returning(counters.c.value)).scalar_one()
+    value: int = c.execute(_count_up(c.dialect.name), {"name": name, "value": 1}).scalar_one()
     return value
 
 
@@ -39,3 +38,10 @@ def get(c: Connection, key: str) -> str | None:
 def put(c: Connection, key: str, value: str) -> None:
     fresh = insert_into(c, meta).values(key=key, value=value)
     c.execute(fresh.on_conflict_do_update(index_elements=[meta.c.key], set_={"value": value}))
+
+
+@cache
+def _count_up(dialect: str) -> Executable:
+    one_more = {"value": counters.c.value + 1}
+    fresh = insert_by(dialect, counters).on_conflict_do_update(index_elements=[counters.c.name], set_=one_more)
+    return fresh.returning(counters.c.value)

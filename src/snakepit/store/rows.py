@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from snakepit.core.job import AttemptId, Cause, Ended, Outcome, ProcessId, State, Until
+from snakepit.core.placement import Grant
 from snakepit.core.resources import Resource
-
-if TYPE_CHECKING:
-    from snakepit.core.placement import Grant
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ Insert = sqlite.Insert | postgresql.Insert
 
 def insert_into(c: Connection, table: Table) -> Insert:
     """An INSERT that can say what to do on a conflict."""
-    return _insert(c.dialect.name, table)
+    return insert_by(c.dialect.name, table)
 
 
 def insert_new(c: Connection, table: Table, **values: Any) -> bool:
@@ -38,11 +38,11 @@ def link(c: Connection, table: Table, on: bool, **key: Any) -> None:
 
 
 @cache
-def _insert(dialect: str, table: Table) -> Insert:
+def insert_by(dialect: str, table: Table) -> Insert:
     return postgresql.insert(table) if dialect == "postgresql" else sqlite.insert(table)
 
 
 @cache
 def _insert_unless_there(dialect: str, table: Table) -> Insert:
     # Without the option an INSERT forgets how many rows it made.
-    return _insert(dialect, table).on_conflict_do_nothing().execution_options(preserve_rowcount=True)
+    return insert_by(dialect, table).on_conflict_do_nothing().execution_options(preserve_rowcount=True)
