@@ -82,7 +82,10 @@ class Client:
         limit_s: float | None = 60,
     ) -> Any:
         """JSON in, JSON out (None for an empty answer)."""
-        return _decoded(self.answer(method, path, body, headers, limit_s))
+        found = _decoded(self.answer(method, path, body, headers, limit_s))
+        if self._trace and found is not None:
+            self._trace(f"- BODY {json.dumps(_without_secrets(found))}")
+        return found
 
     def answer(
         self,

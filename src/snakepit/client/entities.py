@@ -8,6 +8,12 @@ TYPES = ("user", "group", "node", "job", "alias")
 MAX_JOBS = 10_000
 
 
+class Unreadable(BadRequest):
+    """What was written names nothing that could exist."""
+
+    exit_code = 2
+
+
 class Entity:
     __slots__ = ("id", "index", "type")
 
@@ -47,15 +53,15 @@ def parse(text: str, types: tuple[str, ...] = TYPES, index_for: tuple[str, ...] 
     type = parts[0]
     if type not in types:
         known = ", ".join(f"{name}:<id>" for name in types)
-        raise BadRequest(f'Unknown entity type "{type}" (expected {known})')
+        raise Unreadable(f'Unknown entity type "{type}" (expected {known})')
     if len(parts) < 2 or not parts[1]:
-        raise BadRequest(f'"{text}" names no {type} (expected {type}:<id>)')
+        raise Unreadable(f'"{text}" names no {type} (expected {type}:<id>)')
     if len(parts) == 2:
         return Entity(type, parts[1])
     if type not in index_for:
-        raise BadRequest(f"Indices not allowed for {type} entities")
+        raise Unreadable(f"Indices not allowed for {type} entities")
     if len(parts) > 3 or not (parts[2].isdigit() and parts[2].isascii()):
-        raise BadRequest(f'"{text}": expected a number as index, as in {type}:{parts[1]}:0')
+        raise Unreadable(f'"{text}": expected a number as index, as in {type}:{parts[1]}:0')
     return Entity(type, parts[1], int(parts[2]))
 
 
@@ -65,9 +71,9 @@ def properties(words: list[str]) -> dict[str, str]:
     for word in words:
         name, equals, value = word.partition("=")
         if not equals or not name:
-            raise BadRequest(f'"{word}" is no assignment (expected property=value)')
+            raise Unreadable(f'"{word}" is no assignment (expected property=value)')
         if name in values:
-            raise BadRequest(f'property "{name}" is given twice')
+            raise Unreadable(f'property "{name}" is given twice')
         values[name] = value
     return values
 
@@ -85,10 +91,10 @@ def _converted(type: str, name: str, value: str) -> object:
             return True
         if value.lower() in ("no", "n", "false", "0"):
             return False
-        raise BadRequest(f'admin={value}: expected "yes" or "no"')
+        raise Unreadable(f'admin={value}: expected "yes" or "no"')
     if (type, name) == ("node", "slots"):
         if not (value.isdigit() and value.isascii()):
-            raise BadRequest(f"slots={value}: expected a number")
+            raise Unreadable(f"slots={value}: expected a number")
         return int(value)
     return value
 
@@ -101,7 +107,7 @@ def job_numbers(words: list[str]) -> list[int]:
             for number in _range(part.strip(), word):
                 numbers[number] = None
             if len(numbers) > MAX_JOBS:
-                raise BadRequest(f"more than {MAX_JOBS} jobs at once")
+                raise Unreadable(f"more than {MAX_JOBS} jobs at once")
     return list(numbers)
 
 
@@ -110,9 +116,9 @@ def _range(part: str, word: str) -> range:
     last = last.removeprefix("job:") if dash else first
     for number in (first, last):
         if not (number.isdigit() and number.isascii()) or len(number) > 18:
-            raise BadRequest(f'"{word}" is no job number (expected 190, job:190, 190-195 or 190,192)')
+            raise Unreadable(f'"{word}" is no job number (expected 190, job:190, 190-195 or 190,192)')
     if int(last) < int(first):
-        raise BadRequest(f'"{part}": the range goes backwards')
+        raise Unreadable(f'"{part}": the range goes backwards')
     if int(last) - int(first) >= MAX_JOBS:
-        raise BadRequest(f"more than {MAX_JOBS} jobs at once")
+        raise Unreadable(f"more than {MAX_JOBS} jobs at once")
     return range(int(first), int(last) + 1)

@@ -167,7 +167,7 @@ def _resource(each: Job) -> str:
 
 
 def job(body: Job) -> str:
-    processes, changes = body.get("processes") or [], body.get("stateChanges") or []
+    processes, changes, attempts = (body.get(name) or [] for name in ("processes", "stateChanges", "attempts"))
     return labelled(
         [
             ("Job number", text(body.get("id"))),
@@ -182,6 +182,7 @@ def job(body: Job) -> str:
             ("Util. memory", _utilization(body.get("utilMem"))),
             ("State", _job_state(body)),
             ("Outcome", _outcome(body)),
+            ("Attempts", _block(_attempt(each) for each in attempts) if len(attempts) > 1 else None),
             ("Processes", _block(_process(each) for each in processes) if processes else None),
             ("State changes", _block(_change(each) for each in changes) if changes else None),
         ]
@@ -208,8 +209,17 @@ def _utilization(part: object) -> str | None:
 def _process(each: Job) -> str:
     code = each.get("status")
     line = f"[{each.get('groupIndex')}, {each.get('processIndex')}]: Status code: {'?' if code is None else code}"
-    result = text(each.get("result"))
+    note = text(each.get("note"))
+    result = text(" / ".join(line for line in str(each.get("result") or "").splitlines() if line.strip()))
+    line = f"{line} ({note})" if note else line
     return f"{line} - {result}" if result else line
+
+
+def _attempt(each: Job) -> str:
+    codes = words([process.get("status") for process in each.get("processes") or []])
+    line = f"{each.get('number')}: {text(each.get('outcome')) or 'running'}"
+    why = text(each.get("reason"))
+    return line + (f" - {why}" if why else "") + (f" (status codes: {codes})" if codes else "")
 
 
 def _change(each: Job) -> str:

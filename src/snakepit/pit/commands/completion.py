@@ -10,14 +10,18 @@ from snakepit.pit.arguments import Argument, Arguments, Command, UsageError
 
 BASH = """\
 _pit_complete() {
-    local IFS=$'\\n' cur="${COMP_LINE:0:COMP_POINT}"
-    cur="${cur##* }"
-    COMPREPLY=($(pit __complete -- "${COMP_WORDS[@]:1:COMP_CWORD-1}" "$cur" 2>/dev/null))
+    local line="${COMP_LINE:0:COMP_POINT}" words cur
+    read -ra words <<< "$line"
+    [[ "$line" == *" " ]] && words+=("")
+    cur="${words[-1]}"
+    local IFS=$'\\n'
+    COMPREPLY=($(pit __complete -- "${words[@]:1}" 2>/dev/null))
     # bash breaks words at colons; what stands before the last one is there already
     if [[ "$cur" == *:* && "$COMP_WORDBREAKS" == *:* ]]; then
         COMPREPLY=("${COMPREPLY[@]#"${cur%"${cur##*:}"}"}")
     fi
     [[ ${#COMPREPLY[@]} -eq 1 && "${COMPREPLY[0]}" == *[:=] ]] && compopt -o nospace
+    return 0
 }
 complete -o default -F _pit_complete pit
 """

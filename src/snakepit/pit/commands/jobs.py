@@ -10,6 +10,7 @@ from snakepit.errors import SnakepitError
 from snakepit.pit import chosen, render, session
 from snakepit.pit.arguments import JSON, MINE, Argument, Arguments, Command
 from snakepit.pit.following import DETACHED, sentence
+from snakepit.pit.tables import letters
 
 NUMBERS = Argument("jobNumber", required=False, many=True)
 
@@ -32,7 +33,7 @@ def rerun(arguments: Arguments) -> int:
 def why(arguments: Arguments) -> int:
     client = session.open_client()
     numbers = chosen.jobs(client, arguments, chosen.live)
-    found = {number: client.why(number) for number in numbers}
+    found = {number: client.why(number) or _not_waiting(client, number) for number in numbers}
     if arguments.on("json"):
         render.json_out(found)
         return 0
@@ -40,6 +41,11 @@ def why(arguments: Arguments) -> int:
         prefix = f"{number}: " if len(numbers) > 1 else ""
         render.out("".join(f"{prefix}{render.clean(reason, lines=True)}\n" for reason in reasons))
     return 0
+
+
+def _not_waiting(client: Client, number: int) -> list[str]:
+    job = client.job(number)
+    return [f"it waits for nothing: its state is {letters(job['state'])}"]
 
 
 def wait(arguments: Arguments) -> int:
