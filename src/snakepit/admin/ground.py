@@ -19,10 +19,14 @@ from pathlib import Path
 
 from snakepit.config import Settings
 from snakepit.engines.cgroups import prepare_cgroups
-from snakepit.errors import ConfigError
+from snakepit.errors import ConfigError, SnakepitError
 
 ACCOUNT = "snakepit"
 OURS = frozenset({"lost+found", ".pitconnect.txt", "cluster-id"})
+
+
+class CannotServe(SnakepitError):
+    """Not a matter of the configuration: trying again later may help."""
 
 
 def settle(settings: Settings) -> tuple[str, ...]:
@@ -42,23 +46,36 @@ def settle(settings: Settings) -> tuple[str, ...]:
 
 
 def _settle_as_root(root: Path) -> tuple[str, ...]:
-    fresh = not root.exists()
+    missing = [place for place in (root, *root.parents) if not place.exists()]
     try:
         root.mkdir(mode=0o750, parents=True, exist_ok=True)
         uid, gid = root.stat().st_uid, root.stat().st_gid
         if uid == 0:
-            uid, gid = _take_over(root, fresh)
+            uid, gid = _take_over(root)
     except OSError as problem:
         raise ConfigError(f"data root {root} cannot be made: {problem.strerror}") from problem
+    if not _reachable(root, uid, gid):
+        for place in missing:
+            place.rmdir()
+        raise ConfigError(
+            f"data root {root} cannot be reached by {_name(uid)}, as whom the service runs: it is private"
+        )
     limits = prepare_cgroups(cluster_id(root, uid, gid), uid, gid)
     _become(uid, gid, root)
     return limits
 
 
-def _take_over(root: Path, fresh: bool) -> tuple[int, int]:
+def _reachable(root: Path, uid: int, gid: int) -> bool:
+    """Asked of the kernel, as the account itself; modes alone do not tell."""
+    program = shutil.which("test") or "/usr/bin/test"
+    asked = subprocess.run([program, "-w", str(root), "-a", "-x", str(root)], user=uid, group=gid, extra_groups=[])
+    return asked.returncode == 0
+
+
+def _take_over(root: Path) -> tuple[int, int]:
     """Gives a new or empty directory to the account of the service."""
     strangers = sorted({path.name for path in root.iterdir()} - OURS)
-    if strangers and not fresh:
+    if strangers:
         raise ConfigError(
             f"data root {root} belongs to root and is not empty ({strangers[0]} …): "
             f"choose an empty one, or give it away with chown -R {ACCOUNT}"
@@ -126,16 +143,16 @@ def _try_out(root: Path) -> None:
         probe.touch()
         probe.unlink()
     except OSError as problem:
-        who = pwd.getpwuid(os.geteuid()).pw_name if _has_name() else str(os.geteuid())
-        hint = " (is a directory above it private?)" if isinstance(problem, PermissionError) else ""
-        raise ConfigError(f"data root {root} is not writable for {who}: {problem.strerror}{hint}") from problem
+        raise ConfigError(
+            f"data root {root} is not writable for {_name(os.geteuid())}: {problem.strerror}"
+        ) from problem
 
 
-def _has_name() -> bool:
+def _name(uid: int) -> str:
     try:
-        return bool(pwd.getpwuid(os.geteuid()))
+        return pwd.getpwuid(uid).pw_name
     except KeyError:
-        return False
+        return f"user {uid}"
 
 
 def lock(root: Path) -> int:
@@ -146,7 +163,7 @@ def lock(root: Path) -> int:
     except BlockingIOError as problem:
         pid = os.pread(handle, 20, 0).decode(errors="replace").strip() or "?"
         os.close(handle)
-        raise ConfigError(f"another service (process {pid}) uses the data root {root}") from problem
+        raise CannotServe(f"another service (process {pid}) uses the data root {root}") from problem
     os.ftruncate(handle, 0)
     os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
     return handle
@@ -167,5 +184,5 @@ def bind(interface: str, port: int) -> socket.socket:
     except OSError as problem:
         bound.close()
         hint = " (ports below 1024 need root)" if isinstance(problem, PermissionError) else ""
-        raise ConfigError(f"cannot listen on {interface}:{port}: {problem.strerror}{hint}") from problem
+        raise CannotServe(f"cannot listen on {interface}:{port}: {problem.strerror}{hint}") from problem
     return bound

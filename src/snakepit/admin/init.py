@@ -8,6 +8,7 @@ from snakepit.admin.serve import open_store
 from snakepit.config import Settings
 from snakepit.errors import BadRequest
 from snakepit.service.auth import hash_password
+from snakepit.service.beneath import make_directory
 from snakepit.store import users
 from snakepit.wire.names import problem_with
 
@@ -22,5 +23,6 @@ def make_admin(settings: Settings, name: str, password: str, fullname: str = "",
     store = open_store(settings)
     try:
         store.write_now(users.insert, name, fullname, email, hashed, True)
+        make_directory(settings.data_root / "home" / name)
     finally:
         store.close()

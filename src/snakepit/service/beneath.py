@@ -27,6 +27,11 @@ class NoSpace(SnakepitError):
     status = 507
 
 
+def make_directory(path: Path) -> None:
+    """A home, or the directory of a group; jobs mount it."""
+    path.mkdir(mode=0o750, parents=True, exist_ok=True)
+
+
 def components(path: str) -> list[str]:
     """The names of a path; `..` would lead out of the room and is nowhere."""
     if "\0" in path or len(path) > LONGEST_PATH:

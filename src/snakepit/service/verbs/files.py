@@ -48,7 +48,7 @@ async def home(call: Call) -> Response:
     access.see_user(call.person, call.user)
     await call.service.store.read(users.get, call.user)
     base = call.service.settings.data_root / "home" / call.user
-    await asyncio.to_thread(base.mkdir, 0o750, True, True)
+    await asyncio.to_thread(beneath.make_directory, base)
     return await _serve(call, base, writable=True)
 
 
@@ -57,7 +57,7 @@ async def group(call: Call) -> Response:
     access.use_group_data(call.person, call.path["group"])
     await call.service.store.read(groups.get, call.path["group"])
     base = call.service.settings.data_root / "groups" / call.path["group"]
-    await asyncio.to_thread(base.mkdir, 0o750, True, True)
+    await asyncio.to_thread(beneath.make_directory, base)
     return await _serve(call, base, writable=True)
 
 

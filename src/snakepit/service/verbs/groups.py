@@ -6,6 +6,7 @@ import asyncio
 
 from snakepit.core import access
 from snakepit.errors import BadRequest, Conflict, Forbidden
+from snakepit.service.beneath import make_directory
 from snakepit.service.call import Call
 from snakepit.source.sweep import to_trash
 from snakepit.store import groups
@@ -33,6 +34,8 @@ async def add(call: Call) -> None:
         await call.service.store.write(groups.insert, call.path["group"], _title(call))
     except Conflict as problem:
         raise Forbidden(problem.message) from problem
+    directory = call.service.settings.data_root / "groups" / call.path["group"]
+    await asyncio.to_thread(make_directory, directory)
     await call.service.access_changed()
 
 

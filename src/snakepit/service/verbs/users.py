@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from sqlalchemy import Connection
@@ -9,6 +10,7 @@ from sqlalchemy import Connection
 from snakepit.core import access
 from snakepit.core.job import State
 from snakepit.errors import Conflict, Forbidden, NotFound, Unauthorized, WrongState
+from snakepit.service.beneath import make_directory
 from snakepit.service.call import Call
 from snakepit.store import groups, jobs, tokens, users
 from snakepit.store.rows import UserRow
@@ -52,6 +54,7 @@ async def add(call: Call) -> None:
         await service.store.write(_insert, user, body, hashed, by_admin, service.settings.open_registration)
     except Conflict as problem:  # somebody was faster
         raise Forbidden(problem.message) from problem
+    await asyncio.to_thread(make_directory, service.settings.data_root / "home" / user)
     await service.access_changed()
 
 
