@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -256,20 +255,3 @@ def test_threads_of_preparation_end_with_it(head: Head) -> None:
     with pytest.raises(SnakepitError):
         head.prepare(1, "git", origin="https://127.0.0.1:1/x", hash="a" * 40)
     wait_until(lambda: threading.active_count() <= before)
-
-
-UNPRIVILEGED = HANG.replace('"a" * 40', '""').replace("print))", "print))\nprint('done')")
-
-
-@needs_bubblewrap
-def test_an_ordinary_user_prepares_confined(ordinary: dict[str, Any], ordinary_root: Path, tmp_path: Path) -> None:
-    from tests.source.repositories import served
-    from tests.source.test_sweep import BASE_PYTHON
-
-    upstream = Repository.make(tmp_path / "www/r", {"f": "f\n"})
-    upstream.serve_dumbly()
-    with served(tmp_path / "www") as host:
-        words = [BASE_PYTHON, "-c", UNPRIVILEGED, str(ordinary_root), f"http://{host}/r/.git"]
-        done = subprocess.run(words, capture_output=True, text=True, **ordinary)
-    assert done.stdout.endswith("done\n"), done
-    assert (ordinary_root / "pits/1/src/f").read_text() == "f\n"

@@ -52,7 +52,7 @@ _FULL_HASH = re.compile(r"[0-9a-fA-F]{40}|[0-9a-fA-F]{64}")
 _REVISION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._/+-]*")
 _DAMAGE = re.compile(
     r"not a git repository|loose object|is corrupt|corrupted|unable to read|bad object|object file .* is empty|"
-    r"invalid sha1 pointer|could not parse object|could not parse commit|packfile .* cannot be|is far too short|"
+    r"invalid sha1 pointer|could not parse (?:object|commit)|packfile .* cannot be|is (?:far )?too (?:short|small)|"
     r"does not match index|missing (?:blob|tree|commit)|could not read [0-9a-f]{40}|bad (?:tree|config)|inflate:|"
     r"\.lock': File exists|not a valid object|unresolved delta|did not send all necessary objects",
     re.IGNORECASE,
@@ -90,6 +90,7 @@ async def check_out(wanted: Wanted, src: Path, box: Sandbox) -> None:
             await git.fill()
         except Damaged:
             box.say("The cached copy of this repository is damaged: fetching it anew")
+            git.suspicious = False
             await asyncio.to_thread(git.start_over)
             await git.fill()
     if wanted.diff.strip():
@@ -119,12 +120,13 @@ class _Git:
     def __init__(self, wanted: Wanted, src: Path, box: Sandbox) -> None:
         self.origin, self.hash, self.cache = wanted.origin, wanted.hash, wanted.cache
         self.src, self.box = src, box
+        self.suspicious = True  # a complaint about an object counts even where git found a way around it
         self.shown = [Path(wanted.origin.path).resolve()] if wanted.origin.scheme == "file" else []
         allowed = (*REMOTE_PROTOCOLS, "file") if wanted.origin.scheme == "file" else REMOTE_PROTOCOLS
         self.remote = {"GIT_ALLOW_PROTOCOL": ":".join(allowed)}
 
     def configure(self) -> None:
-        config = CONFIG + f'[lfs]\n\tstorage = "{_quoted(str(self.cache / "lfs"))}"\n'
+        config = CONFIG
         if self.origin.credentials:
             store = self.box.home / "credentials"
             user, _, password = self.origin.credentials.partition(":")
@@ -134,6 +136,7 @@ class _Git:
 
     async def fill(self) -> None:
         if not (self.cache / "HEAD").is_file():
+            await asyncio.to_thread(remove_tree, self.cache)
             self.cache.mkdir(parents=True, exist_ok=True)
             await self._cached("init", "--quiet", "--bare", ".")
         _clear_remains(self.cache)
@@ -166,7 +169,8 @@ class _Git:
             return
         self.box.say("Fetching large files (Git LFS)")
         self.cache.mkdir(parents=True, exist_ok=True)
-        done = await self._run(["bash", "-c", PULL_LFS], self.src, self.cache, network=True, env=self.remote)
+        env = {**self.remote, "LFS_CACHE": str(self.cache / "lfs")}
+        done = await self._run(["bash", "-c", PULL_LFS], self.src, self.cache, network=True, env=env)
         if done.code != 0:
             raise _full(done) or SnakepitError(f"Cannot fetch the large files of {self.origin.shown}: {done.words}")
 
@@ -203,8 +207,6 @@ class _Git:
         raise SnakepitError(f"{what} was not found on the remote {self.origin.shown}: push it first")
 
     def _unfetched(self, done: Finished) -> SnakepitError:
-        if _DAMAGE.search(done.words):
-            return Damaged(f"Cannot fetch {self.origin.shown}: {done.words}")
         hint = ""
         if _NO_ACCESS.search(done.words):
             hint = " (the head has no keys of its own: use https with a token in the address, or send an archive)"
@@ -218,8 +220,7 @@ class _Git:
     ) -> None:
         done = await self._run(["git", *words], place, readable=readable, env=env)
         if done.code != 0:
-            problem = f"Cannot check out {self.origin.shown}: {done.words}"
-            raise _full(done) or (Damaged(problem) if _DAMAGE.search(done.words) else SnakepitError(problem))
+            raise _full(done) or SnakepitError(f"Cannot check out {self.origin.shown}: {done.words}")
 
     async def _run(
         self,
@@ -231,7 +232,7 @@ class _Git:
         env: Mapping[str, str] | None = None,
         quiet: bool = False,
     ) -> Finished:
-        return await self.box.run(
+        done = await self.box.run(
             argv,
             cwd=place,
             writable=[place, *more],
@@ -240,14 +241,21 @@ class _Git:
             env={**_environment(self.box, place), **(env or {})},
             quiet=quiet,
         )
+        ours = [line for line in done.last if not line.startswith("remote:")]
+        if self.suspicious and _DAMAGE.search("\n".join(ours)):
+            raise Damaged(f"Cannot check out {self.origin.shown}: {done.words}")
+        return done
 
 
 # Fixed shell texts, handed to bash and to `submodule foreach`: nothing of a user is ever pasted in.
 HAS_LFS = 'git grep -q filter=lfs -- ":(glob)**/.gitattributes"'
-_PULL = f"if {HAS_LFS}; then git lfs install --local --skip-repo >/dev/null && git lfs pull; fi"
+# Contents are kept in the cache. By a link: the setting lfs.storage would be taken for the place in a local remote too.
+_LINKED = 'store=$(git rev-parse --absolute-git-dir)/lfs && rm -rf "$store" && ln -s "$LFS_CACHE" "$store"'
+_FETCH = f'git lfs install --local --skip-repo >/dev/null && {_LINKED} && git lfs pull && rm "$store"'
+_PULL = f"if {HAS_LFS}; then {_FETCH}; fi"
 _EACH = "git submodule foreach --quiet --recursive"
 USES_LFS = f"{HAS_LFS} || [ -n \"$({_EACH} '{HAS_LFS} && echo yes || :')\" ]"
-PULL_LFS = f"{_PULL} && {_EACH} '{_PULL}'"
+PULL_LFS = f"mkdir -p \"$LFS_CACHE\" && {_PULL} && {_EACH} '{_PULL}'"
 
 
 def _environment(box: Sandbox, place: Path) -> dict[str, str]:
