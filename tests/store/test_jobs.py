@@ -52,8 +52,15 @@ def test_a_job_is_found_as_it_was_submitted(store: Store) -> None:
     assert store.read_now(jobs.state_changes, id) == [StateChange(State.NEW, NOW, "")]
 
 
+def test_the_credentials_of_an_origin_can_be_forgotten(store: Store) -> None:
+    job = submit(store, origin="https://user:secret@host/repo", origin_shown="https://host/repo", script="echo")
+    store.write_now(jobs.forget_origin, job)
+    assert store.read_now(jobs.input_of, job) == JobInput("echo", "https://host/repo", "", b"", "")
+
+
 def test_what_is_not_there_is_none_or_not_found(store: Store) -> None:
-    assert store.read_now(jobs.find, 1) is None
+    for number in (1, 0, -1, 2**63, 10**40):
+        assert store.read_now(jobs.find, number) is None
     for ask in (jobs.get, jobs.input_of):
         with pytest.raises(errors.NotFound):
             store.read_now(ask, 1)
@@ -194,7 +201,7 @@ def test_usage_and_the_date_of_src_are_set_on_the_side(store: Store) -> None:
 
 
 def test_a_number_too_large_to_store_is_a_bad_request(store: Store) -> None:
-    with pytest.raises(errors.BadRequest, match="cannot be stored"):
+    with pytest.raises(errors.BadRequest, match="does not take this value"):
         store.write_now(jobs.insert, new_job(time_limit_s=2**80), NOW)
 
 

@@ -62,6 +62,14 @@ def test_a_title_is_a_pattern_of_percent_and_underscore_only(store: Store, patte
     assert titled(store, pattern) == titles
 
 
+def test_wild_filters_find_nothing_or_are_refused(store: Store) -> None:
+    submit(store)
+    for wild in ("\0", "\udcff", "%'; DROP TABLE jobs; --"):
+        assert found(store, title=wild) == found(store, user=wild) == []
+    with pytest.raises(errors.BadRequest, match="does not take this value"):
+        found(store, offset=2**80)
+
+
 def test_lists_are_ordered_as_asked_and_newest_first_otherwise(store: Store) -> None:
     submit(store, "bert", "b", after(2))
     submit(store, "anna", "B", after(3))

@@ -164,6 +164,8 @@ def test_closing_writes_what_was_asked_for_and_refuses_what_comes_later(url: str
         submit(store)
     with pytest.raises(errors.Unavailable, match="closed"):
         asyncio.run(store.read(jobs.live))
+    with pytest.raises(errors.Unavailable, match="closed"):
+        store.read_now(jobs.live)
     store.close()
 
 

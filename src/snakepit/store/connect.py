@@ -104,7 +104,7 @@ def for_the_caller(error: Exception) -> Exception:
     if isinstance(error, IntegrityError):
         return errors.Conflict(f"this contradicts what is stored: {words_of(error)}")
     if isinstance(error, DBAPIError | OverflowError | UnicodeEncodeError):
-        return errors.BadRequest(f"a value cannot be stored: {words_of(error)}")
+        return errors.BadRequest(f"the database does not take this value: {words_of(error)}")
     return error
 
 
@@ -130,8 +130,14 @@ def _pragmas(query_only: bool) -> tuple[str, ...]:
     common = ("foreign_keys = ON", "temp_store = MEMORY", "cache_size = -16000")
     if query_only:
         return (*common, "query_only = ON")
-    # FULL: every commit is fsynced. The size limit gives the disk back after a burst.
-    return (*common, "journal_mode = WAL", "synchronous = FULL", "journal_size_limit = 67108864")
+    # FULL: every commit is fsynced. The size limit gives the disk back after a burst. What is deleted is overwritten.
+    return (
+        *common,
+        "journal_mode = WAL",
+        "synchronous = FULL",
+        "journal_size_limit = 67108864",
+        "secure_delete = FAST",
+    )
 
 
 def _postgres_arguments(url: URL) -> dict[str, str]:

@@ -28,6 +28,7 @@ class Store:
     def __init__(self, url: URL, writing: Engine) -> None:
         self._url = url
         self._writing = writing
+        self._closed = False
         self._reading = connect.reading(url)
         self._writer = Writer(writing)
         self._readers = ThreadPoolExecutor(connect.READERS, thread_name_prefix="store-reader")
@@ -67,24 +68,25 @@ class Store:
 
     async def read(self, fn: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """`fn(connection, …)` on one snapshot of the database."""
-        loop = asyncio.get_running_loop()
-        try:
-            return await loop.run_in_executor(self._readers, self._read, _bound(fn, args, kwargs))
-        except RuntimeError as error:
-            if "shutdown" in str(error):
-                raise errors.Unavailable("the database is closed") from error
-            raise
+        self._refuse_when_closed()
+        return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, _bound(fn, args, kwargs))
 
     def read_now(self, fn: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """The same for code without an event loop."""
+        self._refuse_when_closed()
         return self._read(_bound(fn, args, kwargs))
 
     def close(self) -> None:
         """Writes that were asked for are still done; then every connection is closed."""
+        self._closed = True
         self._writer.close()
         self._readers.shutdown(wait=True)
         self._reading.dispose()
         self._writing.dispose()
+
+    def _refuse_when_closed(self) -> None:
+        if self._closed:
+            raise errors.Unavailable("the database is closed")
 
     def _read(self, call: Callable[[Connection], T]) -> T:
         try:
@@ -95,7 +97,7 @@ class Store:
                     raise
                 # PostgreSQL was restarted: the pool has thrown its dead connections away, a new one may do.
                 return self._read_once(call)
-        except DBAPIError as error:
+        except (DBAPIError, OverflowError) as error:
             if connect.is_trouble(error):
                 words = connect.words_of(error)
                 raise errors.Unavailable(f"the database cannot be read at the moment: {words}") from error

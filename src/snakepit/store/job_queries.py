@@ -15,6 +15,7 @@ from snakepit.store.rows import JobInput, JobRow, StateChange, Status
 from snakepit.store.schema import job_groups, job_inputs, jobs
 from snakepit.store.schema import state_changes as changes
 
+LARGEST = 2**63 - 1  # what a person types may be larger than any number a database knows
 ORDERS = {
     "date": jobs.c.since,
     "title": jobs.c.description,
@@ -25,6 +26,8 @@ ORDERS = {
 
 
 def find(c: Connection, id: int) -> JobRow | None:
+    if not 0 < id <= LARGEST:
+        return None
     row = c.execute(_ONE, {"wanted": id}).first()
     return JobRow(*row) if row else None
 

@@ -39,6 +39,7 @@ __all__ = (
     "delete",
     "done_before",
     "find",
+    "forget_origin",
     "get",
     "input_of",
     "insert",
@@ -140,6 +141,12 @@ def set_group(c: Connection, job: int, group: str, on: bool) -> None:
     get(c, job)
     group_table.require(c, [group])
     link(c, job_groups, on, job=job, group=group)
+
+
+def forget_origin(c: Connection, id: int) -> None:
+    """Leaves of the address only what may be shown; the credentials in it are gone."""
+    shown = select(jobs.c.origin_shown).where(jobs.c.id == id).scalar_subquery()
+    c.execute(job_inputs.update().where(job_inputs.c.job == id).values(origin=shown))
 
 
 def delete(c: Connection, id: int) -> None:
