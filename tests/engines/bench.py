@@ -12,10 +12,10 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, cast
 
 from snakepit.core.job import AttemptId, Ended, ProcessId
 from snakepit.engines.base import Created, Engine, Event, Exited, Go, Launch, Offline, Online, Output, Usage
@@ -54,6 +54,10 @@ def launch(id: ProcessId, *argv: str, **more: Any) -> Launch:
 
 def shell(id: ProcessId, script: str, **more: Any) -> Launch:
     return launch(id, "/bin/bash", "-c", script, **more)
+
+
+async def eventually(fact: Callable[[], Awaitable[bool]], message: str) -> None:
+    await await_until(cast("Callable[[], bool]", fact), message=message)
 
 
 @dataclass

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from snakepit.core.job import Cause
 from snakepit.engines.base import Engine, Exited, Go, Launch, Offline, Online, Output
 from snakepit.engines.fake import Act, FakeEngine, FakeNode
 from snakepit.errors import Rejected
-from tests.engines.bench import Bench, Watcher, launch, process, run
+from tests.engines.bench import Bench, Watcher, eventually, launch, process, run
 from tests.waiting import await_until
 
 # The same programs for a real node and, as what they do, for the fake.
@@ -152,8 +152,7 @@ def test_output_waits_for_its_acknowledgement_and_the_end_for_all_of_it(sites: S
                 await engine.create([one])
                 await engine.go(go(one))
                 await await_until(lambda: watcher.logs.get(one.id), message="the first chunk")
-                has_ended: Callable[[], Awaitable[bool]] = ended
-                await await_until(has_ended, message="the end, seen by looking")
+                await eventually(ended, "the end, seen by looking")
                 assert len([event for event in watcher.events if isinstance(event, Output)]) == 1
                 watcher.acking = True
                 await engine.ack_output(one.id, len(watcher.logs[one.id]))

@@ -1,13 +1,11 @@
 """Output of all sorts: raw bytes, endless lines, a great deal of it, more than allowed, and a head that is slow."""
 
 import hashlib
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
-from tests.engines.bench import Room, process, room, run, shell
-from tests.waiting import await_until
+from tests.engines.bench import Room, eventually, process, room, run, shell
 
 MIB = 1 << 20
 
@@ -86,8 +84,7 @@ def test_a_head_that_does_not_listen_holds_up_no_process() -> None:
             async def over() -> bool:
                 return {seen.phase for seen in await here.engine.look()} == {"ended"}
 
-            is_over: Callable[[], Awaitable[bool]] = over
-            await await_until(is_over, message="both ended though nothing was acknowledged")
+            await eventually(over, "both ended though nothing was acknowledged")
             assert loud.id not in here.watcher.ends
             here.watcher.acking = True
             await here.engine.ack_output(loud.id, len(here.watcher.logs[loud.id]))

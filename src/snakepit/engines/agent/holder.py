@@ -22,6 +22,7 @@ STATUS_FD = 3  # fixed, so that bubblewrap's argv can name it before the fork
 GATE_FD = 5
 CHUNK = 256 << 10
 PR_SET_CHILD_SUBREAPER = 36
+LIBC = ctypes.CDLL(None)  # found once, in the agent: it would cost each holder a millisecond
 DEAF_TO = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE)
 
 
@@ -62,7 +63,7 @@ def _hold(payload: Payload, gate: int) -> None:
         _say({"unstarted": True})
         os._exit(0)
     os.close(gate)
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     waker, alarm = os.pipe()
     os.set_blocking(alarm, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)

@@ -136,3 +136,15 @@ def check(launch: Dict[str, Any]) -> None:
             raise rejected("mounts need whole paths: {source} as {path}".format(**mount))
         if not os.path.exists(mount["source"]):
             raise not_now("{source} (to be mounted as {path}) is not there".format(**mount))
+        _refuse_detours(mount["source"], [other["source"] for other in launch["mounts"] if other["writable"]])
+
+
+def _refuse_detours(source: str, writable: List[str]) -> None:
+    """A mount below one that users write to must be what it says, not a link that one of them laid there."""
+    for top in writable:
+        if source.startswith(top.rstrip("/") + "/"):
+            here = top.rstrip("/")
+            for part in source[len(here) + 1 :].split("/"):
+                here = os.path.join(here, part)
+                if os.path.islink(here):
+                    raise rejected("{} is a link, which a mount may not be".format(here))

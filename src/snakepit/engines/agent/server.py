@@ -115,7 +115,7 @@ class Server:
             return
         self.supervisor.node.cards = found["cards"]
         self.records.keep_json("cards", found["cards"])
-        found["limits"] = self.supervisor.limits.enforced
+        found["limits"] = self.supervisor.find_limits()
         talk.answer(ask, found)
 
     def _check_epoch(self, ask: Dict[str, Any]) -> None:

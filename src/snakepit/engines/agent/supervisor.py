@@ -19,6 +19,7 @@ from snakepit.engines.agent.reactor import Reactor
 from snakepit.engines.agent.records import Record, Records, read_text
 from snakepit.engines.agent.refusal import not_now, rejected
 from snakepit.engines.agent.result import read_result
+from snakepit.engines.agent.usage import Sampler
 
 TAIL_EVERY_S = 0.1
 POLL_EVERY_S = 0.5  # only where the kernel has no pidfd
@@ -40,6 +41,7 @@ class Supervisor:
         self._listener: Optional[Tell] = None
         self._sandbox_works = False
         self._ticking = False
+        self._sampler = Sampler(reactor, self.table, lambda: self.node.cards)
         self._find_again()
 
     def create(self, launches: List[Dict[str, Any]]) -> List[Dict[str, Any]]:
@@ -113,7 +115,14 @@ class Supervisor:
                 tail.leave()
             else:
                 tail.follow(tell, offsets.get(identity, 0))
+        self._sampler.listen(tell)
         self._tick()
+
+    def find_limits(self) -> List[str]:
+        """Looked for again while there are none: the service may have prepared them after our start."""
+        if not self.limits.enforced:
+            self.limits = limits.find(self.cluster)
+        return self.limits.enforced
 
     def busy(self) -> bool:
         return any(record["phase"] == "running" for record in self.table.values())
@@ -177,7 +186,9 @@ class Supervisor:
                 self.records.save(record)
         except OSError as error:
             for record in ready:
-                record["phase"] = "created"
+                if record["phase"] == "running":
+                    record["phase"] = "created"
+                    self.reactor.soon(1, lambda pid=record["pid"]: _reap(pid))  # type: ignore[misc]
             raise not_now("cannot start: {}".format(error)) from None
         else:
             for gate in gates:
@@ -187,6 +198,7 @@ class Supervisor:
                 os.close(gate)
         for record in ready:
             self._watch(record)
+        self._sampler.wake()
         self._tick()
 
     def _fork(self, record: Record) -> int:
