@@ -31,7 +31,7 @@ ZSH = """\
 alias pit='noglob pit'
 _pit() {
     local -a found
-    found=("${(@f)$(pit __complete -- "${words[@]:1:CURRENT-2}" "${words[CURRENT]}" 2>/dev/null)}")
+    found=("${(@f)$(pit __complete -- "${(@)words[2,CURRENT]}" 2>/dev/null)}")
     compadd -Q -S '' -- ${found:#}
 }
 (( $+functions[compdef] )) || { autoload -Uz compinit && compinit }
