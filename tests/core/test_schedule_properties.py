@@ -10,7 +10,7 @@ from snakepit.core.placement import Free, Placement, Who, place
 from snakepit.core.request import Group, Request, Shape, parse
 from snakepit.core.resources import Node, named
 from snakepit.core.schedule import Queue, Start, Waiting, plan, why
-from tests.core.cluster import audit, nodes, people, request_texts, waiting
+from tests.core.cluster import audit, node, nodes, people, request_texts, waiting
 
 jobs = st.lists(
     st.builds(lambda text, who, priority: (text, who, priority), request_texts, people, st.integers(0, 1)), max_size=14
@@ -64,14 +64,28 @@ def test_the_same_snapshot_gives_the_same_plan(
     assert past == first == plan(queue, free)
 
 
+# Little to choose from and much that is asked: here jobs stand in each other's way.
+scarce = st.lists(
+    st.tuples(st.sampled_from(["gtx1070 gtx1070", "gtx1070 gtx1070 a100", "a100 gtx1070:alpha"]), st.integers(2, 6)),
+    min_size=1,
+    max_size=3,
+).map(lambda drawn: [node(f"n{at}", text, cpus=4, mem=4, slots=slots) for at, (text, slots) in enumerate(drawn)])
+small = st.sampled_from(["[]", "[gpu]", "[gtx1070]", "[0.5:gpu]", "[cpu]", "[2G:mem]", "[gpu,cpu]", "[a100]"])
+large = st.sampled_from(
+    ["[2:gpu]", "[2:gtx1070,2:cpu]", "2:[gpu]", "[node]", "[3:gpu]", "[4:cpu]", "[4G:mem,gpu]", "2:[gtx1070]", "5:[]",
+     "[gpu],[node]", "[a100],[gtx1070]", "2:[node]", "[0.5:a100,gpu]", "3:[gpu]"]
+)  # fmt: skip
+contended = st.lists(st.tuples(small | large, people, st.integers(0, 1)), min_size=5, max_size=10)
+
+
 @settings(max_examples=200, deadline=None)
-@given(nodes(), jobs, jobs)
+@given(scarce, st.lists(small, min_size=2, max_size=5), contended)
 def test_nothing_overtakes_for_what_an_earlier_job_waits_for(
-    there: list[Node], before: list[tuple[str, Who, int]], asked: list[tuple[str, Who, int]]
+    there: list[Node], before: list[str], asked: list[tuple[str, Who, int]]
 ) -> None:
     free = Free(there)
-    for text, who, _ in before[:4]:
-        placement = place(parse(text), free, who)
+    for text in before:
+        placement = place(parse(text), free, Who("crowd"))
         if isinstance(placement, Placement):
             free.take(placement)
     line = sorted(in_line(asked), key=lambda one: (-one.priority, one.rank))
@@ -118,21 +132,20 @@ def large_enough(one: Node, shape: Shape, who: Who) -> bool:
 
 
 @settings(max_examples=60, deadline=None)
-@given(
-    nodes(always_open=True), request_texts, people, st.lists(request_texts, min_size=1, max_size=5), st.integers(0, 9)
-)
+@given(scarce, large | request_texts, people, st.lists(small, min_size=1, max_size=5))
 def test_no_stream_of_later_jobs_starves_a_job_that_fits_the_idle_cluster(
-    there: list[Node], target: str, who: Who, stream: list[str], lead: int
+    there: list[Node], target: str, who: Who, stream: list[str]
 ) -> None:
-    free, queue, running, number = Free(there), Queue(), [], 1000
+    free, queue, number = Free(there), Queue(), 1000
+    running: list[Start] = []
     if not isinstance(place(parse(target), free, who), Placement):
         return
     crowd = Who("crowd", frozenset({"alpha", "beta"}))
-    for turn in range(400):
-        while len(queue) < 12:
+    for turn in range(150):
+        while len(queue) < 12:  # there is always more that would like to start
             number += 1
             queue.add(waiting(number, stream[number % len(stream)], crowd))
-        if turn == lead:
+        if turn == 1:
             queue.add(waiting(1, target, who))
         starts = plan(queue, free)
         for start in starts:
@@ -140,7 +153,7 @@ def test_no_stream_of_later_jobs_starves_a_job_that_fits_the_idle_cluster(
         running.extend(starts)
         if any(start.waiting.job == 1 for start in starts):
             return
-        if running:
+        if running:  # jobs end, one at a time, the oldest first
             free.give(running.pop(0).placement)
     raise AssertionError(f"{target} starved: {why(queue, free, 1)}")
 
