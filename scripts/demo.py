@@ -192,7 +192,7 @@ def keep(place: Place, address: str) -> None:
     say(
         f"It stays until Ctrl-C. To use it from another terminal:\n"
         f"  export HOME={place.home / 'user'} PATH={place.programs}:$PATH && cd {place.project} && pit status\n"
-        f"or any browser or client at {address} (docs of its HTTP API: {address}/docs)."
+        f"or any client at {address} (its HTTP API: {address}/openapi.json)."
     )
     with contextlib.suppress(KeyboardInterrupt):
         signal.pause()
