@@ -1,5 +1,6 @@
 """Every test that takes `store` (or `url`) runs twice: on an SQLite file and on a real PostgreSQL, both empty."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,9 +19,18 @@ def migrated_postgres_url(postgres: Postgres) -> str:
     return url
 
 
+@pytest.fixture(scope="session")
+def migrated_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("sqlite") / "migrated.db"
+    Store.open(f"sqlite:///{path}").close()
+    return path
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Migrated already; `empty_url` is not."""
     if request.param == "sqlite":
+        shutil.copy(request.getfixturevalue("migrated_sqlite"), tmp_path / "snakepit.db")
         return f"sqlite:///{tmp_path}/snakepit.db"
     address: str = request.getfixturevalue("migrated_postgres_url")
     engine = create_engine(address)
