@@ -23,6 +23,7 @@ from tests.source.test_git import daemon
 
 __all__ = ["daemon"]
 
+pytestmark = pytest.mark.system  # real programs, a dozen for each test
 PASSWORD = "s3cret-t0ken"
 
 

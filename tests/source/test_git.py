@@ -17,6 +17,7 @@ from tests.source.preparing import Head
 from tests.source.repositories import ENV, LFS, Repository, served
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.system  # real programs, a dozen for each test
 BINARY = bytes(range(256)) * 40
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from snakepit.errors import BadRequest, SnakepitError
 from snakepit.source.provision import COMPUTE, prepared, provision
+from snakepit.source.sweep import drop_leftovers
 from tests.source.preparing import Head, needs_bubblewrap, processes_naming
 from tests.source.repositories import Repository
 from tests.waiting import await_until, wait_until
@@ -144,6 +145,7 @@ def silent_server() -> Iterator[str]:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}/x.git"
 
 
+@pytest.mark.system
 def test_preparation_ends_at_its_time_limit(either: Head, silent_server: str) -> None:
     with pytest.raises(SnakepitError, match=r"longer than the 0\.5 s"):
         either.prepare(1, "git", origin=silent_server, hash="a" * 40, time_limit_s=0.5)
@@ -152,6 +154,7 @@ def test_preparation_ends_at_its_time_limit(either: Head, silent_server: str) ->
     assert processes_naming(str(either.root)) == []
 
 
+@pytest.mark.system
 def test_a_cancel_kills_every_program_and_leaves_nothing(either: Head, silent_server: str) -> None:
     async def cancelled() -> None:
         task = asyncio.create_task(provision(either.work(1, "git", origin=silent_server, hash="a" * 40), print))
@@ -165,6 +168,7 @@ def test_a_cancel_kills_every_program_and_leaves_nothing(either: Head, silent_se
     assert list((either.root / "pits").iterdir()) == []
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("seed", range(3))
 def test_cancels_at_any_moment_leave_nothing_and_the_next_one_works(either: Head, tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
@@ -197,6 +201,7 @@ asyncio.run(provision(Work(Path(root), 1, "anna", "git", origin=url, hash="a" * 
 """
 
 
+@pytest.mark.system
 @needs_bubblewrap
 def test_a_killed_service_takes_its_programs_along(head: Head, silent_server: str) -> None:
     service = subprocess.Popen([sys.executable, "-c", HANG, str(head.root), silent_server], stdout=subprocess.DEVNULL)
@@ -224,6 +229,7 @@ print(sorted(path.name for path in Path(root, "pits").iterdir()))
 """
 
 
+@pytest.mark.system
 def test_a_full_disk_is_called_so(tmp_path: Path, data_root: Path) -> None:
     upstream = Repository.make(tmp_path / "upstream", {"big": os.urandom(1_000_000)})
     mount = 'mount -t tmpfs -o size=600k tmpfs "$1" && shift && exec "$@"'
@@ -236,6 +242,7 @@ def test_a_full_disk_is_called_so(tmp_path: Path, data_root: Path) -> None:
     assert done.stdout.strip().endswith("[]")
 
 
+@pytest.mark.system
 def test_a_slow_preparation_holds_up_no_other(either: Head, silent_server: str) -> None:
     async def both() -> float:
         slow = asyncio.create_task(provision(either.work(1, "git", origin=silent_server, hash="a" * 40), print))
@@ -248,6 +255,22 @@ def test_a_slow_preparation_holds_up_no_other(either: Head, silent_server: str) 
         return cost_s
 
     assert asyncio.run(both()) < 0.5
+
+
+def test_a_preparation_under_way_is_no_leftover(head: Head, silent_server: str) -> None:
+    async def swept() -> bool:
+        task = asyncio.create_task(provision(head.work(1, "git", origin=silent_server, hash="a" * 40), print))
+        prep = head.root / "pits/.prep-1"
+        await await_until(prep.exists)
+        assert drop_leftovers(head.root) == 0
+        there = prep.exists()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        return there
+
+    assert asyncio.run(swept())
+    (head.root / "pits/.prep-1").mkdir()
+    assert drop_leftovers(head.root) == 1
 
 
 def test_threads_of_preparation_end_with_it(head: Head) -> None:

@@ -8,12 +8,38 @@ written before a power cut may be missing after it; it is cheaper to prepare aga
 from __future__ import annotations
 
 import functools
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 PREPARATION = ".prep-"
 MARK = ".prepared"
 FRESH = ("src", "tmp")  # new for every attempt
 LASTING = ("keep", "workers", "log")  # what earlier attempts left stays
+
+
+_under_way: set[Path] = set()
+_lock = threading.Lock()
+
+
+@contextmanager
+def preparing(prep: Path) -> Iterator[None]:
+    """While this lasts nobody takes the directory for a leftover of a crash."""
+    with _lock:
+        _under_way.add(prep)
+    try:
+        yield
+    finally:
+        with _lock:
+            _under_way.discard(prep)
+
+
+@contextmanager
+def left_over(prep: Path) -> Iterator[bool]:
+    """Whether no preparation of this process is at it; none begins meanwhile."""
+    with _lock:
+        yield prep not in _under_way
 
 
 def pits_dir(root: Path) -> Path:

@@ -16,7 +16,7 @@ from pathlib import Path
 from snakepit.core.origin import Origin, read_origin
 from snakepit.errors import BadRequest, SnakepitError
 from snakepit.source import archive, git
-from snakepit.source.layout import FRESH, LASTING, MARK, mark, pit_dir, prep_dir, prepared
+from snakepit.source.layout import FRESH, LASTING, MARK, mark, pit_dir, prep_dir, prepared, preparing
 from snakepit.source.sandbox import Sandbox
 from snakepit.source.sweep import remove_tree, to_trash
 
@@ -52,6 +52,11 @@ async def provision(work: Work, say: Callable[[str], None]) -> None:
     if work.source == "script" and work.continues is None and not work.diff and _made_in_place(work):
         return
     prep = prep_dir(work.root, work.job)
+    with preparing(prep):
+        await _prepare(work, prep, say)
+
+
+async def _prepare(work: Work, prep: Path, say: Callable[[str], None]) -> None:
     try:
         async with asyncio.timeout(work.time_limit_s):
             _start(work, prep)

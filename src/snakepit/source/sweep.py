@@ -11,7 +11,7 @@ import stat
 import time
 from pathlib import Path
 
-from snakepit.source.layout import PREPARATION, pit_dir, pits_dir
+from snakepit.source.layout import PREPARATION, left_over, pit_dir, pits_dir
 
 _TRASHED = "{when}-{nonce}-{name}"
 
@@ -64,8 +64,12 @@ def drop_user(root: Path, user: str) -> None:
 
 
 def drop_leftovers(root: Path) -> int:
-    """At the start of the service: preparations that a crash cut off."""
-    found = sorted(pits_dir(root).glob(f"{PREPARATION}*"))
+    """Preparations that a crash cut off; those that are under way in this process are left alone."""
+    found = []
+    for path in sorted(pits_dir(root).glob(f"{PREPARATION}*")):
+        with left_over(path) as nobodys:
+            if nobodys and (trashed := to_trash(root, path, keep=False)) is not None:
+                found.append(trashed)
     for path in found:
         remove_tree(path)
     return len(found)
