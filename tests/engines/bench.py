@@ -24,6 +24,7 @@ from tests.waiting import await_until
 
 T = TypeVar("T")
 USER = "snakepit-test"
+AGENT_PYTHON = os.environ.get("SNAKEPIT_TEST_AGENT_PYTHON", "")  # an old one, to see that the agent runs there too
 CLUSTER = f"test{os.getpid()}"  # two runs of the tests on one machine do not meet
 
 
@@ -122,7 +123,7 @@ class Bench:
     @classmethod
     def make(cls, **options: Any) -> Self:
         top = Path(tempfile.mkdtemp(prefix="snakepit-engine-"))
-        bench = cls(top, LocalOptions(run_as=account(), **options))
+        bench = cls(top, LocalOptions(run_as=account(), python=AGENT_PYTHON, **options))
         bench.give(top)
         return bench
 

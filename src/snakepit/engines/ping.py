@@ -20,7 +20,7 @@ def may_ping(gid: int) -> bool:
 
 
 def allow_ping(gid: int) -> bool:
-    """Whether members of `gid` can ping now. An admin's own choice of groups (a range that is not empty) is left alone."""
+    """Whether members of `gid` can ping now. An admin's own choice (a range that is not empty) is left alone."""
     if may_ping(gid):
         return True
     try:
