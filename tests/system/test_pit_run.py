@@ -1,5 +1,6 @@
 """`pit run`: what is sent, what is printed, what it exits with."""
 
+import hashlib
 import json
 import os
 import re
@@ -9,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from snakepit import Client
+from snakepit.client.archive import make_archive
 from tests.conftest import pick_free_port
 from tests.pitting import Pit
 from tests.serving import PROGRAMS, Serving
@@ -120,19 +123,77 @@ def test_a_directory_without_git_is_sent_as_an_archive(pit: Pit) -> None:
 
 
 def test_an_unfinished_upload_is_resumed_or_forgotten_as_told(pit: Pit) -> None:
-    (pit.project / "data").write_text("old\n")
-    assert pit.fails("run", "T", "[999:gtx1070]", "-d", "cat data")  # refused after the upload: it stays for a resume
-    assert (pit.project / ".job-upload.tar.gz").exists()
-    (pit.project / "data").write_text("new\n")
+    for contents in ("old", "new"):
+        (pit.project / "data").write_text(f"{contents}\n")
+        if contents == "old":
+            leave_unfinished(pit)
     assert "--upload resume" in pit.fails("run", "T", "[]", "-d", "cat data", "-l")
     with pit.terminal("run", "T", "[]", "-d", "cat data", "-l") as terminal:
         terminal.expect("Continue incomplete upload (y) or delete it and proceed scheduling a new job (N)? ")
         terminal.type("y\n")
         terminal.expect("[worker 0] old\n")
         assert terminal.end() == 0
-    assert not (pit.project / ".job-upload.tar.gz").exists()
+    assert [path.name for path in pit.project.iterdir()] == ["data"]
+    leave_unfinished(pit)
+    (pit.project / "data").write_text("newer\n")
+    assert "[worker 0] newer\n" in pit.ok("run", "T", "[]", "-d", "cat data", "-l", "--upload", "restart")
+
+
+def leave_unfinished(pit: Pit) -> None:
+    """As an upload leaves it that broke off after its first bytes."""
+    make_archive(pit.project, pit.project / ".job-upload.tar.gz")
+    remote = f".upload-{os.urandom(16).hex()}.tar.gz"
+    (pit.project / ".job-upload.json").write_text(json.dumps({"remote": remote}))
+    user, token = (pit.home / ".pituser.txt").read_text().split()
+    with Client(pit.serving.url, user, token) as client:
+        client.create_file(remote)
+        client.append_file(remote, 0, [(pit.project / ".job-upload.tar.gz").read_bytes()[:10]], 10)
+
+
+def test_a_refused_job_leaves_nothing_behind(pit: Pit) -> None:
+    (pit.project / "data").write_text("x\n")
     pit.fails("run", "T", "[999:gtx1070]", "-d", "cat data")
-    assert "[worker 0] new\n" in pit.ok("run", "T", "[]", "-d", "cat data", "-l", "--upload", "restart")
+    assert [path.name for path in pit.project.iterdir()] == ["data"]
+    assert [path.name for path in (pit.serving.home / "data" / "home" / "tilman").glob(".upload-*")] == []
+
+
+def test_a_large_archive_arrives_whole(pit: Pit) -> None:
+    data = os.urandom(40_000_000)  # several pieces
+    (pit.project / "data").write_bytes(data)
+    digest = hashlib.sha256(data).hexdigest()
+    assert f"[worker 0] {digest}" in pit.ok("run", "T", "[]", "-d", "sha256sum data", "-l")
+
+
+def test_a_job_starts_in_the_subdirectory_it_was_called_in(pit: Pit, origin: str) -> None:
+    git(pit.project, "clone", "-q", origin, ".")
+    git(pit.project, "checkout", "-q", "-b", "main")
+    inside = pit.project / "a dir"
+    inside.mkdir()
+    (inside / "latin1").write_bytes(b"gr\xfc\xdfe\n")
+    git(pit.project, "add", ".")
+    git(pit.project, "commit", "-q", "-m", "first")
+    git(pit.project, "push", "-q", "-u", "origin", "main")
+    (inside / "latin1").write_bytes(b"sch\xf6ne gr\xfc\xdfe\n")  # a diff that is not UTF-8
+    (inside / "binary").write_bytes(bytes(range(256)))
+    there = Pit(pit.serving, pit.home, inside)
+    out = there.ok("run", "T", "[]", "-l", "-d", 'basename "$PWD"; od -An -tx1 latin1; sha256sum binary')
+    assert "[worker 0] a dir\n" in out
+    assert "[worker 0]  73 63 68 f6 6e 65" in out
+    assert hashlib.sha256(bytes(range(256))).hexdigest() in out
+    (inside / ".compute").write_text('echo computed in $(basename "$PWD")\n')
+    assert "[worker 0] computed in a dir\n" in there.ok("run", "T", "[]", "-l")
+
+
+def test_a_reader_that_has_seen_enough_gets_no_traceback(pit: Pit) -> None:
+    for script in (
+        "pit --help | head -1",
+        "pit run T [] -s -l -d 'yes | head -100000' | head -3",
+        "pit status > /dev/full",
+    ):
+        environment = pit.environment(PATH=f"{PROGRAMS}:{os.environ['PATH']}")
+        done = subprocess.run(["bash", "-c", script], cwd=pit.project, env=environment, capture_output=True, text=True)
+        assert "Traceback" not in done.stderr
+        assert "Exception" not in done.stderr
 
 
 def test_a_whole_home_is_not_sent_by_accident(pit: Pit) -> None:

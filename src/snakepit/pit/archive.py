@@ -1,4 +1,4 @@
-"""Sending a directory as an archive. Until the job is scheduled the archive and a note about it stay in the directory,
+"""Sending a directory as an archive. Until it has arrived the archive and a note about it stay in the directory,
 so that an upload that broke off can be resumed."""
 
 from __future__ import annotations
@@ -24,33 +24,45 @@ QUESTION = "Continue incomplete upload (y) or delete it and proceed scheduling a
 def of_directory(cwd: Path, client: Client, unfinished: str | None) -> Source:
     """`unfinished` says what to do with an upload that broke off: "resume", "restart", or None to ask."""
     archive, note = cwd / ARCHIVE, cwd / NOTE
-    remote = _resumed(archive, note, unfinished)
-    if remote is None:
+    old = _unfinished(archive, note)
+    if old is not None and _resume(archive, unfinished):
+        remote = old
+    else:
+        if old is not None:
+            _forget(client, old)
         remote = _new(cwd, archive, note)
     size = archive.stat().st_size
     upload(client, str(archive), remote, lambda done, total, speed: render.progress("uploading", done, total, speed))
 
-    def arrived() -> None:
-        with contextlib.suppress(SnakepitError):
-            client.remove_file(remote)
+    def tidy() -> None:
+        _forget(client, remote)
         archive.unlink(missing_ok=True)
         note.unlink(missing_ok=True)
 
-    return Source({"archive": remote}, [("Archive", render.size(size))], {"archive": size}, arrived)
+    return Source({"archive": remote}, [("Archive", render.size(size))], {"archive": size}, tidy)
 
 
-def _resumed(archive: Path, note: Path, unfinished: str | None) -> str | None:
-    """The name at the head of an upload to go on with; None when there is none, or it is to be forgotten."""
+def _unfinished(archive: Path, note: Path) -> str | None:
+    """The name at the head of an upload that broke off."""
     if not archive.exists() or not note.exists():
         return None
     try:
         remote = str(json.loads(note.read_text())["remote"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    if unfinished is None:
-        render.talk(f"There is an incomplete upload of this directory ({render.size(archive.stat().st_size)}).")
-        unfinished = "resume" if ask.yes(QUESTION, "--upload resume or --upload restart") else "restart"
-    return remote if unfinished == "resume" and os.sep not in remote else None
+    return remote if remote.startswith(".upload-") and os.sep not in remote else None
+
+
+def _resume(archive: Path, how: str | None) -> bool:
+    if how is not None:
+        return how == "resume"
+    render.talk(f"There is an incomplete upload of this directory ({render.size(archive.stat().st_size)}).")
+    return ask.yes(QUESTION, "--upload resume or --upload restart")
+
+
+def _forget(client: Client, remote: str) -> None:
+    with contextlib.suppress(SnakepitError):
+        client.remove_file(remote)
 
 
 def _new(cwd: Path, archive: Path, note: Path) -> str:

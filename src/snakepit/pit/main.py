@@ -52,6 +52,7 @@ GLOBAL = (
 
 def main(line: list[str] | None = None) -> int:
     line = sys.argv[1:] if line is None else line
+    render.prepare()
     try:
         return _main(line)
     except SnakepitError as problem:
@@ -60,9 +61,15 @@ def main(line: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # The reader (head, grep -q) has seen enough. Nothing may be written any more, not even at the end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        render.close()
         return 141
+    except Exception as problem:
+        if render.debugging:
+            raise
+        render.close()
+        what = f"{problem.strerror}" if isinstance(problem, OSError) and problem.strerror else repr(problem)
+        render.failure(f"{what} (pit --debug shows more)")
+        return 1
 
 
 def _main(line: list[str]) -> int:

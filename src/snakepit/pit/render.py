@@ -6,10 +6,24 @@ anybody's cursor.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import sys
 
 debugging = False
+
+
+def prepare() -> None:
+    """A terminal that cannot show a character gets it written out; nobody gets a traceback for it."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def close() -> None:
+    """Nothing can be written to stdout any more (its reader has seen enough, the disk is full): not even at the end."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def out(text: str) -> None:

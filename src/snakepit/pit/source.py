@@ -6,17 +6,17 @@ from collections.abc import Callable
 
 
 class Source:
-    """`fields` go on the wire, `lines` and `shown` to the user; `arrived` is called once the service has it. `script`
-    takes the place of the user's where it has to change directory first."""
+    """`fields` go on the wire, `lines` and `shown` to the user; `tidy` removes what was only there to get
+    it to the service. `script` takes the place of the user's where it has to change directory first."""
 
-    __slots__ = ("arrived", "fields", "lines", "script", "shown")
+    __slots__ = ("fields", "lines", "script", "shown", "tidy")
 
     def __init__(
         self,
         fields: dict[str, object],
         lines: list[tuple[str, str]],
         shown: dict[str, object],
-        arrived: Callable[[], None] = lambda: None,
+        tidy: Callable[[], None] = lambda: None,
         script: str | None = None,
     ) -> None:
-        self.fields, self.lines, self.shown, self.arrived, self.script = fields, lines, shown, arrived, script
+        self.fields, self.lines, self.shown, self.tidy, self.script = fields, lines, shown, tidy, script

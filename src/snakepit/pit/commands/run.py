@@ -6,7 +6,10 @@ would only repeat the first line for people.
 
 from __future__ import annotations
 
+from snakepit.client.client import Client
 from snakepit.client.entities import job_numbers
+from snakepit.client.http import NoConnection
+from snakepit.errors import SnakepitError
 from snakepit.pit import render, session, submission
 from snakepit.pit.arguments import Argument, Arguments, Command, Option, UsageError
 from snakepit.pit.code import collect
@@ -20,8 +23,7 @@ def run(arguments: Arguments) -> int:
     fields = _fields(arguments)
     client = session.open_client()
     source = collect(arguments, client, script)
-    number = client.submit(title, request, source.script or script, **fields, **source.fields)
-    source.arrived()
+    number = _submitted(client, title, request, script, fields, source)
     _report(arguments, number, source, request)
     if not arguments.on("log"):
         return 0
@@ -29,6 +31,18 @@ def run(arguments: Arguments) -> int:
         render.out("\n")
     render.flush()
     return follow_to_outcome(client, number)
+
+
+def _submitted(client: Client, title: str, request: str, script: str, fields: dict[str, object], source: Source) -> int:
+    try:
+        number = client.submit(title, request, source.script or script, **fields, **source.fields)
+    except NoConnection:
+        raise  # what was uploaded is still of use
+    except SnakepitError:
+        source.tidy()
+        raise
+    source.tidy()
+    return number
 
 
 def _fields(arguments: Arguments) -> dict[str, object]:
