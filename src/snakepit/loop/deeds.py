@@ -94,6 +94,9 @@ class Deeds:
             problem = error.message or "Problem during preparation step"
         except OSError as error:
             problem = f"Problem during preparation step: {error.strerror or error}"
+        except Exception as error:  # a job must not stay PREPARING for ever
+            log.exception("preparing job %d failed", job.id)
+            problem = f"Problem during preparation step: {error}"
         self._tell("prepared", job.id, job.attempt_number, problem)
 
     async def start(self, job: LiveJob, attempt: LiveAttempt) -> None:
@@ -131,7 +134,10 @@ class Deeds:
 
     async def clean(self, attempt: LiveAttempt) -> None:
         """Let the nodes forget the attempt. A node out of reach is cleaned when it is back."""
-        await asyncio.to_thread(self._books.open(attempt.id.job).sync)
+        try:
+            await asyncio.to_thread(self._books.open(attempt.id.job).sync)
+        except OSError as error:
+            log.error("the log of job %d may not outlive a power cut: %s", attempt.id.job, error)
         await asyncio.gather(*(self.clean_on(node, [attempt.id]) for node in attempt.nodes))
         self._tell("cleaned", attempt.id)
 
@@ -174,7 +180,6 @@ class Deeds:
 
     async def _create(self, job: LiveJob, attempt: LiveAttempt) -> dict[int, Created]:
         await asyncio.to_thread(_make_directories, self._settings.root, job, attempt)
-        await asyncio.to_thread(_make_domains, self._settings.root, job)
         launches: dict[str, list[Launch]] = {}
         for process in attempt.processes:
             node = self._nodes.get(process.placed.node)
@@ -273,13 +278,8 @@ def read_result(root: Path, job: int, worker: int) -> str:
             os.close(descriptor)
 
 
-def _make_domains(root: Path, job: LiveJob) -> None:
-    """A user or group that never had data before has an empty directory from now on."""
-    for directory in (root / "home" / job.row.user, *(root / "groups" / group for group in job.who.groups)):
-        directory.mkdir(mode=0o750, exist_ok=True)
-
-
 def _make_directories(root: Path, job: LiveJob, attempt: LiveAttempt) -> None:
+    """A user or group that never had data before has an empty directory from now on; old results go."""
     for own in (root / "home" / job.row.user, *(root / "groups" / group for group in job.who.groups)):
         own.mkdir(mode=0o750, exist_ok=True)
     top = root / "pits" / str(attempt.id.job) / "workers"

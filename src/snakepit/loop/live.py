@@ -152,7 +152,7 @@ class Changes:
         to = follow(job.state, event)
         self.write(job.id, _move, job.id, job.state, to, self.now, reason, outcome, fields)
         job.state = to
-        if reason:
+        if reason or to < State.STOPPING:
             job.reason = reason
         if outcome is not None:
             job.outcome = outcome

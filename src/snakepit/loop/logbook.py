@@ -37,8 +37,11 @@ class LogBook:
         self._broken = False  # a write failed half-way (disk full): look at the files again before the next
         self.changed = asyncio.Event()
         self.finished = False
-        directory.mkdir(parents=True, exist_ok=True)
-        self._recover()
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            self._recover()
+        except OSError:  # a full disk: whoever writes next tries again
+            self._broken = True
 
     def say(self, source: str, text: str, at: float | None = None) -> None:
         """One or more lines of our own. A full disk costs the line, not the job."""

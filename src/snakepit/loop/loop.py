@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from snakepit.core.job import Ended, State
+from snakepit.core.job import State
 from snakepit.core.placement import Free, Placed, Refusal, never_fits
 from snakepit.core.request import Request
 from snakepit.core.schedule import why
@@ -166,11 +166,13 @@ class Loop:
 
     async def wait_done(self, job: int, timeout_s: float) -> bool:
         """Whether the job is over, now or within the time."""
+        # Before looking: its end may be written down while we read.
+        event = self._waiters.setdefault(job, asyncio.Event())
         if job not in self._live.jobs and job not in self._fresh:
             row = await self._store.read(jobs.find, job)
             if row is None or row.state is State.DONE:
+                self._waiters.pop(job, None)
                 return True
-        event = self._waiters.setdefault(job, asyncio.Event())
         try:
             await asyncio.wait_for(event.wait(), timeout_s)
         except TimeoutError:
@@ -272,7 +274,10 @@ class Loop:
 
     def _act(self, changes: Changes) -> None:
         for word in changes.after:
-            word()
+            try:
+                word()
+            except Exception:
+                log.exception("a deed could not be begun")
         for deed in changes.acts:
             self.spawn(asyncio.ensure_future(deed))
         for answer, problem in changes.answers:
@@ -317,11 +322,10 @@ class Loop:
     async def _exited(self, event: Exited) -> None:
         if self._live.attempt(event.id.attempt) is None:
             return
-        ended: Ended = event.ended
-        if not ended.result:
-            result = await asyncio.to_thread(read_result, self._settings.root, event.id.attempt.job, event.id.process)
-            ended = replace(ended, result=result)
-        self.tell("ended", event.id, ended)
+        result = event.ended.result or await asyncio.to_thread(
+            read_result, self._settings.root, event.id.attempt.job, event.id.process
+        )
+        self.tell("ended", event.id, replace(event.ended, result=result.strip()))
 
     def _used(self, name: str, event: Usage) -> None:
         for _job, attempt in self._live.attempts_on(name):

@@ -61,13 +61,18 @@ class Nodes:
         if busy:
             raise WrongState(f"{_jobs(busy)} on {id}: drain the node and wait, or stop them, then change it")
         engine = self._engine_for(id, node.row.endpoint, merged)
-        found = await engine.probe()
-        self._refuse_known_cards(id, found)
+        try:
+            found = await engine.probe()
+            self._refuse_known_cards(id, found)
+        except BaseException:
+            await engine.close()
+            raise
         await self._let_go(node)
         await self._store.write(nodes.set_properties, id, merged)
         await self._store.write(nodes.set_inventory, id, found, _slots(merged, found))
         row = await self._store.read(nodes.get, id)
         await self._loop.in_turn(lambda changes: self._join(changes, row, engine))
+        await self._loop.reload_access()
 
     async def remove(self, id: str) -> None:
         node = self._get(id)

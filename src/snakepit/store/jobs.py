@@ -117,6 +117,7 @@ def move(
     if to is State.WAITING:
         kept: int = c.execute(_RANK, {"b_job": id}).scalar() or 0 if keep_rank else 0
         values["rank"] = kept or next_number(c, "rank")
+        values.setdefault("allocation", "")  # what a failed start had been given is given back
     # Fixed statements, with the new values as parameters: building one takes longer than running it.
     if len(allowed) == 1:
         moved = c.execute(_MOVE, values | {"b_job": id, "b_from": allowed.pop()})
