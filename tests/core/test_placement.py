@@ -192,6 +192,7 @@ def test_without_nodes_the_refusal_says_so() -> None:
         (("rtx3090", "rtx3090", "rtx3090"), "[gpu]@n0+n1,[gpu]@n1+n2,[gpu]@n0"),
         (("gtx1070 gtx1070", "gtx1070 gtx1070", "gtx1070"), "3:[gpu],[2:gpu]"),
         (("gtx1070", ""), "[node],[gpu]"),
+        (("gtx1070 a100",), "[a100|gtx1070],[gtx1070]"),  # the first must not take the only card of the second
         (("gtx1070", "gtx1070 fpga", "fpga"), "[gpu],[fpga],[gpu,fpga]"),
     ],
 )

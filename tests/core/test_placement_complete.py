@@ -10,7 +10,9 @@ from snakepit.core.request import Request, Shape, Term, parse
 from snakepit.core.resources import Node, named
 from tests.core.cluster import nodes, people
 
-terms = st.sampled_from(["gpu", "2:gpu", "a100", "gtx1070", "a100|rtx3090", "gpu/24G", "fpga", "2:cpu", "node"])
+terms = st.sampled_from(
+    ["gpu", "2:gpu", "a100", "gtx1070", "a100|rtx3090", "rtx3090|gtx1070", "gpu/24G", "fpga", "2:cpu", "node"]
+)
 groups = st.builds(
     lambda count, parts, at: f"{count}:[{','.join(parts)}]{at}",
     st.integers(1, 2),
