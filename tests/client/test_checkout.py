@@ -148,6 +148,20 @@ def test_a_detached_head_works(mine: Repository, upstream: Repository) -> None:
     assert described(mine).hash == upstream.head
 
 
+def test_a_worktree_is_described_like_any_checkout(mine: Repository, tmp_path: Path) -> None:
+    mine.git("worktree", "add", "--quiet", "-b", "side", str(tmp_path / "side"))
+    side = Repository(tmp_path / "side")
+    side.write({"new.txt": "n\n"})
+    assert rebuilt(described(side), tmp_path / "other") == files(side.path)
+    assert described(mine).diff == b""
+
+
+def test_a_bare_repository_is_no_checkout(upstream: Repository) -> None:
+    answer = describe(upstream.path / ".git")
+    assert isinstance(answer, NoCheckout)
+    assert "work tree" in answer.reason
+
+
 def test_what_cannot_be_fetched_is_said_with_its_reason(tmp_path: Path) -> None:
     (tmp_path / "plain").mkdir()
     assert describe(tmp_path / "plain") == NoCheckout("this is not a git checkout")

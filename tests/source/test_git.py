@@ -154,6 +154,14 @@ def test_a_diff_that_does_not_apply_is_an_error_in_git_s_words(either: Head, ups
     assert not either.pit().exists()
 
 
+def test_a_binary_that_the_diff_only_names_is_an_error(head: Head, upstream: Repository, tmp_path: Path) -> None:
+    mine = changed(upstream, tmp_path / "mine")
+    words = ["git", "diff", "--no-prefix", "origin/main"]
+    diff = subprocess.run(words, cwd=mine.path, env=ENV, capture_output=True, check=True).stdout.strip()
+    with pytest.raises(SnakepitError, match=r"x\.bin changed, but does not hold it .*push it first"):
+        head.prepare(1, "git", origin=upstream.url, hash=upstream.head, diff=diff)
+
+
 def adding(name: str) -> bytes:
     header = f"diff --git a/{name} b/{name}\nnew file mode 100644\n--- /dev/null\n+++ b/{name}\n"
     return f"{header}@@ -0,0 +1 @@\n+evil\n".encode()

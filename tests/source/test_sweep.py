@@ -8,7 +8,17 @@ from typing import Any
 
 import pytest
 
-from snakepit.source.sweep import drop_job, drop_leftovers, drop_src, drop_user, empty_trash, remove_tree, to_trash
+from snakepit.source.layout import held
+from snakepit.source.sweep import (
+    drop_job,
+    drop_leftovers,
+    drop_old_caches,
+    drop_src,
+    drop_user,
+    empty_trash,
+    remove_tree,
+    to_trash,
+)
 from tests.source.preparing import Head
 
 
@@ -52,7 +62,7 @@ def test_links_are_removed_and_never_followed(data_root: Path, tmp_path: Path) -
 
 def test_a_tree_thousands_of_directories_deep_goes(data_root: Path) -> None:
     handle = os.open(data_root, os.O_RDONLY)
-    for _ in range(3000):
+    for _ in range(1200):
         os.mkdir("d", dir_fd=handle)
         (below, handle) = (handle, os.open("d", os.O_RDONLY, dir_fd=handle))
         os.close(below)
@@ -106,3 +116,27 @@ def test_leftovers_of_a_crash_are_removed_at_the_start(data_root: Path, count: i
     (data_root / "pits/7").mkdir(parents=True)
     assert drop_leftovers(data_root) == count
     assert [path.name for path in (data_root / "pits").iterdir()] == ["7"]
+
+
+def test_caches_that_nobody_used_for_long_go(data_root: Path) -> None:
+    for name in ("cache/anna/old", "cache/anna/new", "cache/bert/busy"):
+        (data_root / name).mkdir(parents=True)
+        (data_root / f"{name}.lock").touch()
+    os.utime(data_root / "cache/anna/old.lock", (0, 0))
+    os.utime(data_root / "cache/bert/busy.lock", (0, 0))
+    with held(data_root / "cache/bert/busy.lock") as mine:
+        assert mine
+        assert drop_old_caches(data_root, unused_s=3600) == 1
+    assert sorted(path.name for path in data_root.glob("cache/*/*")) == ["busy", "busy.lock", "new", "new.lock"]
+    assert drop_old_caches(data_root / "absent", unused_s=0) == 0
+
+
+def test_a_lock_that_was_removed_meanwhile_locks_nothing(data_root: Path) -> None:
+    lock = data_root / "x.lock"
+    with held(lock) as mine:
+        assert mine
+        with held(lock) as theirs:
+            assert not theirs
+        lock.unlink()
+        with held(lock) as another:
+            assert another

@@ -65,10 +65,11 @@ def describe(cwd: Path, limit_bytes: int = LIMIT_BYTES) -> Checkout | NoCheckout
     git = _Git(cwd)
     if shutil.which("git") is None:
         return NoCheckout("git is not installed")
-    top = git.find("rev-parse", "--show-toplevel")
-    if top is None:
-        return NoCheckout("this is not a git checkout")
-    git = _Git(Path(top))
+    try:
+        git = _Git(Path(git.text("rev-parse", "--show-toplevel")))
+    except SnakepitError as problem:
+        plain = "not a git repository" in problem.message
+        return NoCheckout("this is not a git checkout" if plain else problem.message)
     if git.find("rev-parse", "--verify", "--quiet", "HEAD^{commit}") is None:
         return NoCheckout("this checkout has no commit yet")
     if not git.find("remote"):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import hashlib
 import os
 import re
@@ -19,7 +18,8 @@ from pathlib import Path
 
 from snakepit.core.origin import Origin
 from snakepit.errors import BadRequest, SnakepitError
-from snakepit.source.patch import mended, strip_level
+from snakepit.source.layout import held
+from snakepit.source.patch import hollow_file, mended, strip_level
 from snakepit.source.sandbox import Finished, Sandbox
 from snakepit.source.sweep import remove_tree
 
@@ -102,6 +102,8 @@ async def check_out(wanted: Wanted, src: Path, box: Sandbox) -> None:
 async def apply(box: Sandbox, src: Path, diff: bytes, onto: str, tracked: bool = True) -> None:
     """Applies a diff of either spelling. With the index first, so that new files are tracked and submodules move; a
     checkout whose line ends git rewrote never matches its index, and takes the plain way."""
+    if hollow := hollow_file(diff):
+        raise SnakepitError(f"The diff says that {hollow} changed, but does not hold it (a binary file): push it first")
     words = ["git", "apply", "--whitespace=nowarn", f"-p{strip_level(diff)}"]
     box.say(f"Applying a diff of {len(diff)} bytes")
     done = Finished(1, "", ())
@@ -280,22 +282,19 @@ def _full(done: Finished) -> SnakepitError | None:
 @contextlib.asynccontextmanager
 async def _locked(cache: Path, box: Sandbox) -> AsyncIterator[None]:
     """One at a time for each cache. Asked again and again instead of waiting in a thread that no cancel could end."""
-    cache.parent.mkdir(parents=True, exist_ok=True)
-    handle = os.open(cache.with_name(cache.name + ".lock"), os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        waited = False
-        while True:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if not waited:
-                    box.say("Waiting for another job that fetches the same repository")
-                waited = True
-                await asyncio.sleep(LOCK_PAUSE_S)
-        yield
-    finally:
-        os.close(handle)
+    lock = cache.with_name(cache.name + ".lock")
+    waited = False
+    while True:
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        with held(lock) as mine:
+            if mine:
+                os.utime(lock)
+                yield
+                return
+        if not waited:
+            box.say("Waiting for another job that fetches the same repository")
+        waited = True
+        await asyncio.sleep(LOCK_PAUSE_S)
 
 
 def _clear_remains(cache: Path) -> None:

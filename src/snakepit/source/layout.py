@@ -7,7 +7,9 @@ written before a power cut may be missing after it; it is cheaper to prepare aga
 
 from __future__ import annotations
 
+import fcntl
 import functools
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -40,6 +42,25 @@ def left_over(prep: Path) -> Iterator[bool]:
     """Whether no preparation of this process is at it; none begins meanwhile."""
     with _lock:
         yield prep not in _under_way
+
+
+@contextmanager
+def held(lock: Path) -> Iterator[bool]:
+    """Whether the lock file could be had at once, and is then ours; its time says when it last was. It may have been
+    removed between opening and locking: then it is a lock no more."""
+    handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        yield _locked(handle) and lock.exists() and lock.stat().st_ino == os.fstat(handle).st_ino
+    finally:
+        os.close(handle)
+
+
+def _locked(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def pits_dir(root: Path) -> Path:

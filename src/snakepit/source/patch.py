@@ -10,6 +10,15 @@ import re
 _HEADER = re.compile(rb"^diff --git (.+)$", re.MULTILINE)
 _NAMES = re.compile(rb"^(?:rename|copy) from (.+)\n(?:rename|copy) to (.+)$", re.MULTILINE)
 _HUNK = re.compile(rb"^@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@.*$", re.MULTILINE)
+_HOLLOW = re.compile(rb"^index .*\nBinary files (.+) and (.+) differ$", re.MULTILINE)
+
+
+def hollow_file(diff: bytes) -> str:
+    """A binary file that is only named as different, as `git diff` without `--binary` does it; else empty."""
+    named = _HOLLOW.search(diff)
+    if named is None:
+        return ""
+    return (named[1] if named[2] == b"/dev/null" else named[2]).decode("utf-8", "replace")
 
 
 def strip_level(diff: bytes) -> int:

@@ -11,7 +11,7 @@ import stat
 import time
 from pathlib import Path
 
-from snakepit.source.layout import PREPARATION, left_over, pit_dir, pits_dir
+from snakepit.source.layout import PREPARATION, held, left_over, pit_dir, pits_dir
 
 _TRASHED = "{when}-{nonce}-{name}"
 
@@ -63,6 +63,19 @@ def drop_user(root: Path, user: str) -> None:
     to_trash(root, root / "cache" / user, keep=False)
 
 
+def drop_old_caches(root: Path, unused_s: float) -> int:
+    """Fetched repositories that no job asked for in that time; one that is in use at this moment stays."""
+    limit = time.time() - unused_s
+    dropped = 0
+    for lock in sorted((root / "cache").glob("*/*.lock")):
+        with contextlib.suppress(FileNotFoundError), held(lock) as mine:
+            if mine and lock.stat().st_mtime <= limit:
+                to_trash(root, lock.with_suffix(""), keep=False)
+                lock.unlink()
+                dropped += 1
+    return dropped
+
+
 def drop_leftovers(root: Path) -> int:
     """Preparations that a crash cut off; those that are under way in this process are left alone."""
     found = []
@@ -98,8 +111,10 @@ def remove_tree(path: Path) -> None:
 def _strip(directory: int, top: int) -> list[str]:
     """Unlinks all files of `directory` and gives (at the top) or moves up (below it) its subdirectories."""
     found = []
-    for name in os.listdir(directory):
-        if not stat.S_ISDIR(os.lstat(name, dir_fd=directory).st_mode):
+    with os.scandir(directory) as listing:
+        entries = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in listing]
+    for name, is_directory in entries:
+        if not is_directory:
             os.unlink(name, dir_fd=directory)
         elif directory == top:
             found.append(name)
