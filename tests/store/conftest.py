@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy import create_engine
+from sqlalchemy import Engine, create_engine
 
 from snakepit.store.database import Store
 from snakepit.store.schema import metadata
@@ -13,10 +13,19 @@ from tests.postgres import Postgres
 
 
 @pytest.fixture(scope="session")
-def migrated_postgres_url(postgres: Postgres) -> str:
+def migrated_postgres(postgres: Postgres) -> Iterator[Engine]:
     url = postgres.fresh_database("store_tests")
     Store.open(url).close()
-    return url
+    engine = create_engine(url)
+    yield engine
+    engine.dispose()
+
+
+# Much quicker than TRUNCATE, which makes new files for every table.
+EMPTY = "; ".join(
+    [f'DELETE FROM "{table.name}"' for table in reversed(metadata.sorted_tables)]
+    + [f"ALTER SEQUENCE {name}_id_seq RESTART" for name in ("jobs", "state_changes", "tokens")]
+)
 
 
 @pytest.fixture(scope="session")
@@ -32,13 +41,10 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         shutil.copy(request.getfixturevalue("migrated_sqlite"), tmp_path / "snakepit.db")
         return f"sqlite:///{tmp_path}/snakepit.db"
-    address: str = request.getfixturevalue("migrated_postgres_url")
-    engine = create_engine(address)
+    engine: Engine = request.getfixturevalue("migrated_postgres")
     with engine.begin() as connection:
-        names = ", ".join(f'"{table.name}"' for table in metadata.sorted_tables)
-        connection.exec_driver_sql(f"TRUNCATE {names} RESTART IDENTITY CASCADE")
-    engine.dispose()
-    return address
+        connection.exec_driver_sql(EMPTY)
+    return engine.url.render_as_string(hide_password=False)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

@@ -129,11 +129,13 @@ def test_of_two_moves_at_once_one_wins(store: Store) -> None:
 def test_ranks_follow_the_order_of_waiting_and_a_failed_start_keeps_its_place(store: Store) -> None:
     first, second = submit(store), submit(store)
     bring(store, second, State.PREPARING, State.WAITING)
-    bring(store, first, State.PREPARING, State.WAITING, State.STARTING)
+    bring(store, first, State.PREPARING, State.WAITING)
+    assert store.write_now(jobs.move, first, State.WAITING, State.STARTING, NOW, allocation="n0[cuda 0]")
     before = store.read_now(jobs.get, first).rank
     assert before > store.read_now(jobs.get, second).rank
     assert store.write_now(jobs.move, first, State.STARTING, State.WAITING, NOW, "disk full on n0", keep_rank=True)
-    assert store.read_now(jobs.get, first).rank == before
+    again = store.read_now(jobs.get, first)
+    assert (again.rank, again.allocation, again.reason) == (before, "", "disk full on n0")
     bring(store, first, State.STARTING, State.WAITING)
     assert store.read_now(jobs.get, first).rank > before
 
