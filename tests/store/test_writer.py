@@ -138,12 +138,12 @@ def test_many_threads_and_a_loop_write_and_read_without_losing_anything(store: S
             assert (await store.read(jobs.get, made)).id == made
             return made
 
-        return await asyncio.gather(*(one(number) for number in range(100)))
+        return await asyncio.gather(*(one(number) for number in range(300)))
 
     with ThreadPoolExecutor(4) as pool:
         threads = [pool.submit(thread, number) for number in range(4)]
         made = asyncio.run(loop()) + [id for each in threads for id in each.result()]
-    assert sorted(made) == list(range(1, 181))
+    assert sorted(made) == list(range(1, 381))
 
 
 def test_closing_writes_what_was_asked_for_and_refuses_what_comes_later(url: str) -> None:
