@@ -204,6 +204,8 @@ def test_choices_that_look_best_at_first_are_taken_back() -> None:
     free = Free([node("n0", "gtx1070", cpus=16), node("n1", "gtx1070 gtx1070", cpus=4), node("n2", "a100", cpus=4)])
     placement = placed(free, "[gpu,4:cpu],[gpu,12:cpu],[2:gpu]")
     assert [one.node for one in placement.processes] == ["n2", "n0", "n1"]
+    free = cluster("gtx1070", "rtx3090 gtx1070", "rtx3090 a100")  # no order of the groups helps here
+    placed(free, "[gtx1070],[a100|rtx3090],[rtx3090],[gpu,rtx3090]")
 
 
 def test_never_fits_counts_closed_nodes_and_ignores_what_runs() -> None:
