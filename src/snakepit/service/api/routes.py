@@ -89,7 +89,7 @@ ALIASES = (
 FILES = tuple(
     Route(
         method,
-        f"{place}/simplefs/{{aspect}}/{{path:path}}",
+        f"{place}/simplefs/{{aspect}}{rest}",
         verb,
         media_type="application/octet-stream",
         errors=(403, 404, 416),
@@ -101,6 +101,7 @@ FILES = tuple(
         ("/groups/{group}", files.group),
         ("/jobs/{job}", files.job),
     )
+    for rest in ("/{path:path}", "")
     for method in ("GET", "PUT", "DELETE")
 )
 ROUTES = (
