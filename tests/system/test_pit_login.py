@@ -173,7 +173,10 @@ def test_a_new_password_takes_the_place_of_the_old(machine: Pit) -> None:
     machine.ok("status")
     (machine.home / ".pituser.txt").unlink()
     machine.fails("login", "changer", PIT_PASSWORD=PASSWORD)
+    secret = machine.home / "secret"
+    secret.write_text(NEW)
     machine.ok("login", "changer", PIT_PASSWORD=NEW)
+    machine.ok("passwd", "--password-file", str(secret), "--new-password-file", str(secret))
 
 
 def test_connecting_writes_the_file_after_a_look(machine: Pit) -> None:

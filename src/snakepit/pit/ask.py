@@ -52,23 +52,23 @@ def _like_email(text: str) -> bool:
     return bool(name and at and domain) and not any(char.isspace() or not char.isprintable() for char in text)
 
 
-def password(question: str) -> str:
-    """An existing password: PIT_PASSWORD, the file of --password-file, or a hidden prompt."""
-    if (given := given_password()) is not None:
+OWN, NEW = "PIT_PASSWORD", "PIT_NEW_PASSWORD"  # variables; with _FILE, and as options, they name files
+WAYS = {OWN: "PIT_PASSWORD or --password-file <file>", NEW: "PIT_NEW_PASSWORD or --new-password-file <file>"}
+
+
+def password(question: str, which: str = OWN) -> str:
+    """One that exists: given, or a hidden prompt."""
+    if (given := given_password(which)) is not None:
         return given
-    return secret(question, "PIT_PASSWORD or --password-file <file>")
-
-
-def secret(question: str, how: str) -> str:
-    _somebody(question, how)
+    _somebody(question, WAYS[which])
     return _hidden(question)
 
 
-def new_password(question: str = "New password: ", variable: str = "PIT_PASSWORD") -> str:
-    given = given_password() if variable == "PIT_PASSWORD" else os.environ.get(variable)
-    if given:
+def new_password(question: str = "New password: ", which: str = OWN) -> str:
+    """One that is to be: asked for twice. Who registers gives it as the own one, else it is the new one."""
+    if (given := given_password(which)) is not None:
         return given
-    _somebody(question, f"{variable}" + (" or --password-file <file>" if variable == "PIT_PASSWORD" else ""))
+    _somebody(question, WAYS[which])
     while True:
         first = _hidden(question)
         if len(first) < SHORTEST_PASSWORD:
@@ -79,15 +79,15 @@ def new_password(question: str = "New password: ", variable: str = "PIT_PASSWORD
             render.talk("The two differ, once more please.")
 
 
-def given_password() -> str | None:
+def given_password(which: str = OWN) -> str | None:
     """Never from the command line, where everybody on the machine could read it."""
-    if path := os.environ.get("PIT_PASSWORD_FILE"):
+    if path := os.environ.get(f"{which}_FILE"):
         try:
             with open(path, encoding="utf-8") as file:
                 return file.readline().rstrip("\r\n")
         except (OSError, UnicodeDecodeError) as problem:
             raise SnakepitError(f"cannot read the password file {path}: {problem}") from None
-    return os.environ.get("PIT_PASSWORD") or None
+    return os.environ.get(which) or None
 
 
 def _somebody(question: str, how: str) -> None:

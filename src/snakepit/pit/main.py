@@ -46,8 +46,11 @@ GLOBAL = (
     ("-V, --version", "output the version number"),
     ("-h, --help", "output usage information"),
     ("-d, --debug", "shows on stderr what is sent and received"),
-    ("    --password-file <file>", "reads a password that is asked for from this file"),
+    ("    --password-file <file>", "reads the own password from this file"),
+    ("    --new-password-file <file>", "reads a new password from this file"),
 )
+
+PASSWORD_FILES = {"--password-file": "PIT_PASSWORD_FILE", "--new-password-file": "PIT_NEW_PASSWORD_FILE"}
 
 
 def main(line: list[str] | None = None) -> int:
@@ -98,7 +101,7 @@ def _main(line: list[str]) -> int:
 
 
 def _global_options(line: list[str]) -> list[str]:
-    """`--debug` and `--password-file` may stand anywhere before a `--`; `-d` only before the command."""
+    """`--debug` and the password files may stand anywhere before a `--`; `-d` only before the command."""
     left: list[str] = []
     words = list(line)
     while words:
@@ -107,10 +110,10 @@ def _global_options(line: list[str]) -> list[str]:
             return [*left, word, *words]
         if word == "--debug" or (word == "-d" and not left):
             render.debugging = True
-        elif word == "--password-file" or word.startswith("--password-file="):
+        elif variable := PASSWORD_FILES.get(word.partition("=")[0]):
             if "=" not in word and not words:
-                raise UsageError("option --password-file needs a value")
-            os.environ["PIT_PASSWORD_FILE"] = word.partition("=")[2] if "=" in word else words.pop(0)
+                raise UsageError(f"option {word} needs a value")
+            os.environ[variable] = word.partition("=")[2] if "=" in word else words.pop(0)
         else:
             left.append(word)
     return left

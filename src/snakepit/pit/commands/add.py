@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 
 from snakepit.client import entities
@@ -35,7 +34,7 @@ def check(type: str, given: dict[str, str], known: tuple[str, ...]) -> None:
     if "password" in given:
         raise UsageError(
             "a password on the command line can be read by everybody on this machine; "
-            "leave it out and it is asked for (in scripts: PIT_NEW_PASSWORD)"
+            "leave it out and it is asked for (in scripts: PIT_NEW_PASSWORD or --new-password-file)"
         )
 
 
@@ -43,7 +42,7 @@ def _user(given: dict[str, str]) -> dict[str, str]:
     return {
         "fullname": ask.text("Full name: ", "fullname=…", given.get("fullname")),
         "email": ask.email("E-Mail address: ", "email=…", given.get("email")),
-        "password": ask.new_password(variable="PIT_NEW_PASSWORD"),
+        "password": ask.new_password(which=ask.NEW),
     }
 
 
@@ -51,8 +50,7 @@ def _node(given: dict[str, str]) -> dict[str, str]:
     endpoint = ask.text("LXD endpoint: ", "endpoint=…", given.get("endpoint"))
     if not endpoint.startswith("https:"):
         return {"endpoint": endpoint}
-    password = os.environ.get("PIT_NEW_PASSWORD")
-    return {"endpoint": endpoint, "password": password or ask.secret("LXD endpoint password: ", "PIT_NEW_PASSWORD")}
+    return {"endpoint": endpoint, "password": ask.password("LXD endpoint password: ", ask.NEW)}
 
 
 def _alias(given: dict[str, str]) -> dict[str, str]:
@@ -84,6 +82,7 @@ COMMANDS = (
         ),
         notes="""
 Properties: user fullname, email; node endpoint, resources, isolation (auto, sandbox, none), slots, mounts;
-alias name; group title. What is missing is asked for, passwords always (in scripts: PIT_NEW_PASSWORD).""",
+alias name; group title. What is missing is asked for, passwords always
+(in scripts: PIT_NEW_PASSWORD or --new-password-file).""",
     ),
 )

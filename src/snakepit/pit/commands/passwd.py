@@ -15,7 +15,7 @@ def passwd(arguments: Arguments) -> int:
     client = session.open_client()
     own = not name or name == client.user
     verification = ask.password("Own password for verification: ")
-    password = ask.new_password(variable="PIT_NEW_PASSWORD")
+    password = ask.new_password(which=ask.NEW)
     path = "/users/~" if own else f"/users/{quote(name)}"
     client.call("POST", path, {"verification": verification, "password": password})
     if own:
@@ -46,6 +46,7 @@ COMMANDS = (
         (Argument("username", required=False),),
         examples=("pit passwd", "PIT_NEW_PASSWORD=… pit passwd anna --password-file ~/secret.txt"),
         notes="""
-In scripts: the own password by PIT_PASSWORD or --password-file, the new one by PIT_NEW_PASSWORD.""",
+In scripts: the own password by PIT_PASSWORD or --password-file, the new one by PIT_NEW_PASSWORD or
+--new-password-file.""",
     ),
 )
