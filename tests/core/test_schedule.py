@@ -145,7 +145,7 @@ def test_every_wait_has_a_reason_that_names_who_is_first() -> None:
     line = queue("[2:gtx1070]", "[gtx1070]", "[2:gtx1070]", "[a100]")
     assert why(line, free, 1) == ("n0: 1 of 3 gtx1070 free", "n1: no gtx1070")
     assert why(line, free, 2) == ("n0: 1 of 3 gtx1070 free, but kept for job 1", "n1: no gtx1070")
-    assert why(line, free, 3) == ("1 before it asks for the same", "n0: 1 of 3 gtx1070 free", "n1: no gtx1070")
+    assert why(line, free, 3) == ("1 job before it asks for the same", "n0: 1 of 3 gtx1070 free", "n1: no gtx1070")
     assert why(line, free, 4) == ("it is about to start",)
     assert why(line, free, 99) == ()
     assert [hold.waiting.job for hold in holds(line, free)] == [1, 2]
@@ -153,7 +153,7 @@ def test_every_wait_has_a_reason_that_names_who_is_first() -> None:
 
 def test_asking_why_takes_nothing() -> None:
     free, line = cluster("gtx1070"), queue("[gpu]", "[gpu]")
-    assert why(line, free, 2) == ("1 before it asks for the same", "n0: 0 of 1 gpu free")
+    assert why(line, free, 2) == ("1 job before it asks for the same", "n0: 0 of 1 gpu free")
     assert started(line, free) == [1]
 
 

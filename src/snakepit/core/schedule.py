@@ -219,7 +219,7 @@ def _walk(queue: Queue, free: Free) -> Iterator[Start | _Refused]:
 def _hold(queue: Queue, free: Free, refused: _Refused, only: tuple[int, int] | None) -> Hold:
     waiting = refused.waiting if only is None else queue.find(*only) or refused.waiting
     ahead = bisect_left(refused.line.members, _place_in_line(waiting))
-    same = (f"{ahead} before it {'asks' if ahead == 1 else 'ask'} for the same",) if ahead else ()
+    same = (f"{ahead} {'job before it asks' if ahead == 1 else 'jobs before it ask'} for the same",) if ahead else ()
     claims = refused.claims
     words = reasons(waiting.request, free, waiting.who, claims.by_node, waiting.avoid, claims.kept_for)
     return Hold(waiting, (*same, *words))
