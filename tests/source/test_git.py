@@ -291,6 +291,18 @@ def test_a_changed_large_file_arrives_as_it_was_changed(either: Head, tmp_path: 
     assert (either.src() / "y.big").read_bytes() == b"y" * 500
 
 
+def test_where_git_lfs_is_missing_the_log_says_so(head: Head, tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    for program in Path("/usr/bin").iterdir():
+        if program.name != "git-lfs":
+            (tmp_path / "bin" / program.name).symlink_to(program)
+    files: dict[str, str | bytes] = {".gitattributes": "*.big filter=lfs\n", "x.big": "version https://git-lfs…\n"}
+    upstream = Repository.make(tmp_path / "upstream", files)
+    said = head.prepare(1, "git", origin=upstream.url, environment=(("PATH", str(tmp_path / "bin")),))
+    assert [line for line in said if "Git LFS, which is not installed" in line]
+    assert (head.src() / "x.big").exists()
+
+
 # ------------------------------------------------------------------------------------------------------------ caches
 
 

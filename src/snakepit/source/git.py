@@ -166,7 +166,7 @@ class _Git:
         """Git LFS, in the checkout and its submodules. The contents are cached beside the repository."""
         if (await self._run(["bash", "-c", USES_LFS], self.src)).code != 0:
             return
-        if shutil.which("git-lfs") is None:
+        if shutil.which("git-lfs", path=self.box.path) is None:
             self.box.say("This repository uses Git LFS, which is not installed on the head: large files stay pointers")
             return
         self.box.say("Fetching large files (Git LFS)")

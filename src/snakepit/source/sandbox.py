@@ -51,6 +51,11 @@ class Sandbox:
     scrub: Callable[[str], str] = str
     env: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def path(self) -> str:
+        """Where programs are looked for."""
+        return self.env.get("PATH", PATH)
+
     async def run(
         self,
         argv: Sequence[str],
