@@ -6,7 +6,7 @@ import pytest
 
 from snakepit import Client
 from snakepit.client.http import Address, LostAnswer, NoConnection, query, quote
-from snakepit.errors import BadRequest, CannotFulfill, NotFound, SnakepitError, Unauthorized
+from snakepit.errors import BadRequest, CannotFulfill, NotFound, SnakepitError, Unauthorized, Unavailable
 from tests.client.services import Seen, chunked, ok, refused, says, serving
 from tests.conftest import pick_free_port
 
@@ -120,6 +120,16 @@ def test_a_submit_whose_answer_was_lost_is_sent_again_under_the_same_key() -> No
     assert seen.bodies[0] == seen.bodies[1] == seen.bodies[2]
 
 
+def test_a_proxy_that_lost_patience_is_asked_again() -> None:
+    with serving(says(refused(504)), says(refused(502)), says(refused(503)), says(ok(b'{"id": 7}'))) as (url, _):
+        assert Client(url).submit("T", "[]", "true") == 7
+
+
+def test_a_service_that_is_away_from_the_beginning_is_said_to_be() -> None:
+    with serving(says(refused(502))) as (url, _), pytest.raises(Unavailable, match="Bad Gateway"):
+        Client(url).submit("T", "[]", "true")
+
+
 def test_two_submits_have_two_keys() -> None:
     with serving(says(ok(b'{"id": 1}'), ok(b'{"id": 2}'))) as (url, seen), Client(url) as client:
         client.submit("T", "[]")
@@ -162,4 +172,5 @@ def test_debugging_shows_no_secrets() -> None:
         f"SENDING POST {url}/users/tilman/authenticate",
         '- BODY {"password": "\\u2026"}',
         "RECEIVING CODE 200",
+        '- BODY {"token": "\\u2026"}',
     ]

@@ -75,7 +75,18 @@ def test_a_wrong_request_points_at_the_character() -> None:
 def test_what_a_shell_left_of_a_request_is_recognised(left: str, meant: str) -> None:
     with pytest.raises(UsageError) as caught:
         title_and_request("T", left)
-    assert caught.value.message == f"your shell changed the request to: {left}\nQuote it, as in: pit run … '{meant}'"
+    assert caught.value.message == (
+        f"this is no request (perhaps your shell changed it): {left}\nQuote it, as in: pit run … '{meant}'"
+    )
+
+
+def test_flags_without_a_command_take_the_directory_for_a_title(tmp_path: Path) -> None:
+    assert title_and_request("--gpus", "1") == (tmp_path.name[:40], "[gpu]")
+
+
+def test_wrong_flags_are_wrong_usage() -> None:
+    with pytest.raises(UsageError, match="--gpus"):
+        title_and_request("--gpus", "many", "--", "x")
 
 
 def test_a_request_with_blanks_may_come_in_several_words() -> None:

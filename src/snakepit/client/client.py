@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 
-from snakepit import errors
+from snakepit import __version__, errors
 from snakepit.client import files
 from snakepit.client.http import Address, Answer, Link, LostAnswer, NoConnection, query, quote
 
@@ -124,7 +124,7 @@ class Client:
         return answer
 
     def _headers(self, json_body: bool, more: dict[str, str] | None) -> dict[str, str]:
-        headers = {"X-Auth-Token": self.token, "Accept": "*/*"}
+        headers = {"X-Auth-Token": self.token, "Accept": "*/*", "User-Agent": f"pit/{__version__}"}
         if json_body:
             headers["Content-Type"] = "application/json"
         return {**headers, **(more or {})}
@@ -172,10 +172,10 @@ class Client:
         while True:
             try:
                 return self.call("POST", path, body, key, limit_s=120)
-            except NoConnection as problem:
+            except (NoConnection, errors.Unavailable) as problem:
                 now = time.monotonic()
                 if end == 0.0:
-                    if not isinstance(problem, LostAnswer):
+                    if not (isinstance(problem, LostAnswer) or problem.status == 504):
                         raise
                     end = now + RETRY_S
                 if now >= end:
@@ -309,7 +309,8 @@ def _error(status: int, message: str) -> errors.SnakepitError:
     for error in ERRORS:
         if error.status == status:
             return error(message)
-    other = errors.SnakepitError(message)
+    # A proxy whose service is just restarting says 502 or 504.
+    other = errors.Unavailable(message) if status in (502, 504) else errors.SnakepitError(message)
     other.status = status
     return other
 

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator
 
 from snakepit.client.client import Client
 from snakepit.client.follow import patient
-from snakepit.errors import SnakepitError
+from snakepit.errors import SnakepitError, TooLarge
 
-PIECE = 16 * 1024 * 1024  # below the usual body limits of proxies
+PIECE = 16 * 1024 * 1024  # at once; proxies limit bodies, some to 1 MB
+SMALLEST = 256 * 1024
 BLOCK = 256 * 1024
 TRIES = 20
 
@@ -20,13 +21,19 @@ def upload(client: Client, local: str, remote: str, progress: Callable[[int, int
     total = os.stat(local).st_size
     there = _begin(client, remote, total)
     started, first = time.monotonic(), there
-    stuck = 0
+    stuck, piece = 0, PIECE
     while there < total:
         before = there
         with open(local, "rb") as file:
             file.seek(there)
-            length = min(PIECE, total - there)
-            there = _piece(client, remote, there, _blocks(file.read, length), length)
+            length = min(piece, total - there)
+            try:
+                there = _piece(client, remote, there, _blocks(file.read, length), length)
+            except TooLarge:  # a proxy on the way takes less at once
+                if piece <= SMALLEST:
+                    raise
+                piece //= 4
+                continue
         progress(there, total, (there - first) / max(0.001, time.monotonic() - started))
         stuck = stuck + 1 if there <= before else 0
         if stuck >= TRIES:

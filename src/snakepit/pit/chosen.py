@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 from snakepit.client import entities
 from snakepit.client.client import DONE, Client
+from snakepit.pit import render
 from snakepit.pit.arguments import Arguments, UsageError
 
 TYPE_CHECKING = False
@@ -21,7 +22,10 @@ def jobs(client: Client, arguments: Arguments, mine: Callable[[Client], list[int
     if arguments.on("mine"):
         if words:
             raise UsageError("either job numbers or --mine")
-        return mine(client)
+        numbers = mine(client)
+        if not numbers:
+            render.talk("You have no such jobs.")
+        return numbers
     if not words:
         raise UsageError("missing job number")
     return entities.job_numbers(words)

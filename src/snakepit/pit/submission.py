@@ -55,14 +55,18 @@ def _looks_like_request(word: str) -> bool:
 
 
 def _title_of(script: str) -> str:
-    title = " ".join(script.split()) or "Job"
+    title = " ".join(script.split()) or os.path.basename(os.getcwd()) or "Job"
     return title if len(title) <= TITLE_LENGTH else title[: TITLE_LENGTH - 1] + "…"
 
 
 def _from_flags(flags: dict[str, str | bool | None]) -> str:
     from snakepit.core import request
+    from snakepit.errors import BadRequest
 
-    return request.render(request.from_flags(**flags))  # type: ignore[arg-type]
+    try:
+        return request.render(request.from_flags(**flags))  # type: ignore[arg-type]
+    except BadRequest as problem:
+        raise UsageError(problem.message) from None
 
 
 def _request(words: list[str]) -> str:
@@ -76,7 +80,9 @@ def _request(words: list[str]) -> str:
     except RequestSyntax as problem:
         meant = request.mangled(words) if words else None
         if meant is not None:
-            raise UsageError(f"your shell changed the request to: {text}\nQuote it, as in: pit run … {meant}") from None
+            raise UsageError(
+                f"this is no request (perhaps your shell changed it): {text}\nQuote it, as in: pit run … {meant}"
+            ) from None
         raise UsageError(problem.message) from None
     return text
 
