@@ -27,6 +27,7 @@ from snakepit.store import attempts, nodes
 from snakepit.store.rows import JobRow
 
 MOST_START_FAILURES = 3
+MOST_STARTS = 200  # in one turn: what happens meanwhile is not kept waiting
 MOST_SCRIPT_PREPARATIONS = 16  # script-only jobs need no program and no clone: they do not take anybody's slot
 UNFULFILLABLE = "Cluster cannot fulfill resource request anymore"
 
@@ -229,9 +230,12 @@ class Decisions:
         self._prepare_next(changes)
         if not self._replan:
             return
-        self._replan = False
-        for start in plan(self._live.queue, self._live.free):
+        starts = plan(self._live.queue, self._live.free, MOST_STARTS)
+        self._replan = len(starts) == MOST_STARTS
+        for start in starts:
             self._place(changes, start)
+        if self._replan:
+            self._tell("decide")
 
     def load(
         self, job_rows: list[JobRow], live_attempts: list[tuple[AttemptId, list[LiveProcess]]], changes: Changes

@@ -20,6 +20,7 @@ from snakepit.engines.base import Created, Go, Granted, Launch
 from snakepit.errors import EngineError, NotNow, Rejected, SnakepitError, Unreachable
 from snakepit.loop.live import LiveAttempt, LiveJob, LiveNode, LiveProcess
 from snakepit.loop.logbook import LogBooks
+from snakepit.source.layout import intact
 from snakepit.source.provision import Work
 from snakepit.store import jobs
 from snakepit.store.database import Store
@@ -70,26 +71,9 @@ class Deeds:
 
     async def prepare(self, job: LiveJob) -> None:
         """Build the job's directory; the loop hears `prepared` with a problem, or without one."""
-        row, settings = job.row, self._settings
         problem = ""
         try:
-            given = await self._store.read(jobs.input_of, job.id)
-            work = Work(
-                root=settings.root,
-                job=job.id,
-                user=row.user,
-                source=row.source,
-                origin=given.origin,
-                hash=given.hash,
-                diff=given.diff,
-                archive=Path(given.archive) if given.archive else None,
-                script=given.script,
-                continues=row.continues,
-                time_limit_s=settings.max_prep_s,
-                confined=self._confined(),
-                allow_file=settings.allow_file_origins,
-            )
-            await self._provision(work, lambda line: self._books.say(job.id, "prepare", line))
+            await self._provide(job)
         except SnakepitError as error:
             problem = error.message or "Problem during preparation step"
         except OSError as error:
@@ -99,9 +83,33 @@ class Deeds:
             problem = f"Problem during preparation step: {error}"
         self._tell("prepared", job.id, job.attempt_number, problem)
 
+    async def _provide(self, job: LiveJob) -> None:
+        row, settings = job.row, self._settings
+        given = await self._store.read(jobs.input_of, job.id)
+        work = Work(
+            root=settings.root,
+            job=job.id,
+            user=row.user,
+            source=row.source,
+            origin=given.origin,
+            hash=given.hash,
+            diff=given.diff,
+            archive=Path(given.archive) if given.archive else None,
+            script=given.script,
+            continues=row.continues,
+            time_limit_s=settings.max_prep_s,
+            confined=self._confined(),
+            attempt=job.attempt_number,
+            allow_file=settings.allow_file_origins,
+            environment=tuple((settings.worker_env or {}).items()),
+        )
+        await self._provision(work, lambda line: self._books.say(job.id, "prepare", line))
+
     async def start(self, job: LiveJob, attempt: LiveAttempt) -> None:
         """Create every process; when all stand, let all go. `gone` is set before the first go leaves."""
         try:
+            if not intact(self._settings.root, job.id):
+                await self._provide(job)  # the head was restarted since: what it had not yet put on the disk is gone
             async with asyncio.timeout(self._settings.max_start_s):
                 created = await self._create(job, attempt)
         except Rejected as error:
@@ -110,6 +118,8 @@ class Deeds:
             return self._tell("start_failed", attempt.id, error.message, getattr(error, "node", ""), False)
         except TimeoutError:
             return self._tell("start_failed", attempt.id, "Exceeded max start time", "", False)
+        except SnakepitError as error:
+            return self._tell("start_failed", attempt.id, error.message, "", True)
         except OSError as error:
             return self._tell("start_failed", attempt.id, f"on the head: {error.strerror or error}", "", False)
         if not attempt.gone:

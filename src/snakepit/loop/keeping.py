@@ -10,13 +10,14 @@ from pathlib import Path
 
 from snakepit.errors import SnakepitError
 from snakepit.loop.deeds import LoopSettings
-from snakepit.source.sweep import drop_job, drop_leftovers, drop_src, empty_trash
+from snakepit.source.sweep import drop_job, drop_leftovers, drop_old_caches, drop_src, empty_trash
 from snakepit.store import jobs
 from snakepit.store.database import Store
 
 log = logging.getLogger(__name__)
 EVERY_S = 60.0
 AT_ONCE = 200
+UNUSED_CACHE_S = 30 * 86400.0
 
 
 async def keep(store: Store, settings: LoopSettings, clock: Callable[[], dt.datetime]) -> None:
@@ -39,6 +40,7 @@ async def keep_once(store: Store, settings: LoopSettings, now: dt.datetime) -> N
     for id in old:
         await store.write(jobs.delete, id)
         await asyncio.to_thread(drop_job, settings.root, id)
+    await asyncio.to_thread(drop_old_caches, settings.root, UNUSED_CACHE_S)
     await asyncio.to_thread(empty_trash, settings.root, settings.keep_trash_s)
 
 

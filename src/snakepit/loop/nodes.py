@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from snakepit.core.job import ProcessId
 from snakepit.engines.base import Engine, Inventory, Offline, Online
-from snakepit.errors import BadRequest, EngineError, NotFound, WrongState
+from snakepit.errors import BadRequest, ConfigError, EngineError, NotFound, WrongState
 from snakepit.loop.live import Changes, Live, LiveNode
 from snakepit.store import nodes
 from snakepit.store.database import Store
@@ -37,7 +37,7 @@ class Nodes:
         """Probe first; what cannot be reached is not added."""
         if id in self._live.nodes:
             raise BadRequest("Node with same id already registered")
-        engine = self._engine_for(id, endpoint, properties)
+        engine = self._engine(id, endpoint, properties)
         try:
             found = await engine.probe()
             self._refuse_known_cards(id, found)
@@ -60,7 +60,7 @@ class Nodes:
         busy = sorted(job.id for job, _ in self._live.attempts_on(id))
         if busy:
             raise WrongState(f"{_jobs(busy)} on {id}: drain the node and wait, or stop them, then change it")
-        engine = self._engine_for(id, node.row.endpoint, merged)
+        engine = self._engine(id, node.row.endpoint, merged)
         try:
             found = await engine.probe()
             self._refuse_known_cards(id, found)
@@ -182,6 +182,13 @@ class Nodes:
             for card in found.resources:
                 if other.row.id != id and card.uuid in theirs:
                     raise BadRequest(f"GPU {card.uuid} belongs to node {other.row.id} already: is it the same machine?")
+
+    def _engine(self, id: str, endpoint: str, properties: dict[str, Any]) -> Engine:
+        """For properties that somebody just sent."""
+        try:
+            return self._engine_for(id, endpoint, properties)
+        except ConfigError as error:
+            raise BadRequest(error.message) from error
 
     def _get(self, id: str) -> LiveNode:
         if id not in self._live.nodes:

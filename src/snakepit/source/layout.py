@@ -83,6 +83,14 @@ def prepared(root: Path, job: int, attempt: int = 0) -> bool:
         return False
 
 
+def intact(root: Path, job: int) -> bool:
+    """Whether it was prepared since this machine was started: nothing is synced, a power cut may have left halves."""
+    try:
+        return (pit_dir(root, job) / MARK).read_text().endswith(f"boot {_boot_id()}\n")
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
 def mark(attempt: int) -> str:
     return f"attempt {attempt} boot {_boot_id()}\n"
 
