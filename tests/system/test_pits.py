@@ -84,7 +84,7 @@ def test_every_process_reaches_every_other_by_its_name(me: User) -> None:
 
 
 def may_ping() -> bool:
-    """Where ping is, and where the kernel lets those use it who are not root (a service that began as root sees to it)."""
+    """Where ping is, and where the kernel lets others than root use it (a service that begins as root sees to it)."""
     low, high = map(int, Path("/proc/sys/net/ipv4/ping_group_range").read_text().split())
     return shutil.which("ping") is not None and low <= high
 

@@ -22,6 +22,8 @@ CALL_TIMEOUT_S = 120
 HELLO_TIMEOUT_S = 20
 RETRY_S = 2.0
 SHORT_LIFE_S = 1.0
+QUIET_S = 3.0  # an agent that said nothing for so long is asked whether it lives,
+PATIENCE_S = 4.0  # and has so long to answer
 CHUNK = 1 << 20
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -47,7 +49,7 @@ class Link:
         self._answers: dict[int, asyncio.Future[Any]] = {}
         self._watching = 0
         self.events: asyncio.Queue[tuple[Body, bytes] | None] = asyncio.Queue()
-        self.open = True
+        self.open, self.silent = True, False
         self.boot_id = self.state_id = ""
         self.opened_at = asyncio.get_running_loop().time()
         self._task = asyncio.create_task(self._read())
@@ -164,10 +166,24 @@ class AgentEngine:
                 await self._pause(RETRY_S)
                 continue
             yield Online(link.boot_id, link.state_id, tuple(wire.seen(body) for body in answer["seen"]))
-            while (word := await link.events.get()) is not None:
+            while (word := await self._next_word(link)) is not None:
                 yield wire.event(*word)
-            if asyncio.get_running_loop().time() - link.opened_at < SHORT_LIFE_S:
+            if link.silent:
+                yield Offline("the agent does not answer")
+            elif asyncio.get_running_loop().time() - link.opened_at < SHORT_LIFE_S:
                 await self._pause(SHORT_LIFE_S)  # an agent that dies as soon as it lives is not worth a busy loop
+
+    async def _next_word(self, link: Link) -> tuple[Body, bytes] | None:
+        """The next event; None when the connection is lost, or so silent that it was given up."""
+        while True:
+            try:
+                return await asyncio.wait_for(link.events.get(), QUIET_S)
+            except TimeoutError:
+                try:
+                    await link.call("hello", PATIENCE_S, cluster=self._cluster)
+                except EngineError:
+                    link.silent = True
+                    return None
 
     async def ack_output(self, id: ProcessId, offset: int) -> None:
         self._offsets[id] = max(offset, self._offsets.get(id, 0))
