@@ -62,11 +62,6 @@ class House:
         self.clients.append(client)
         return client
 
-    def in_its_loop(self, deed: Callable[[], Any]) -> None:
-        done = threading.Event()
-        self.events.call_soon_threadsafe(lambda: (deed(), done.set()))
-        assert done.wait(10)
-
 
 def submit(client: httpx.Client, script: str = "true", **more: Any) -> int:
     body = {"clusterRequest": "[]", "description": "a job", "script": script, **more}

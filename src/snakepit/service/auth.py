@@ -53,7 +53,7 @@ class Sessions:
         ttl = self._ttl if ttl_s is None else timedelta(seconds=ttl_s)
         # A named token is for scripts: it lives as long as was asked, used or not.
         dies_at = now + (self._max_age if ttl_s is None else ttl)
-        id = await self._store.write(tokens.insert, digest(text), user, name, now, min(now + ttl, dies_at), dies_at)
+        id = await self._store.write(_insert, digest(text), user, name, now, min(now + ttl, dies_at), dies_at)
         return id, text
 
     async def find(self, text: str) -> Session:
@@ -105,6 +105,13 @@ class Sessions:
 
     def _renewal_pause(self) -> timedelta:
         return self._ttl / 24
+
+
+def _insert(
+    c: Connection, key: bytes, user: str, name: str, now: datetime, expires_at: datetime, dies_at: datetime
+) -> int:
+    tokens.purge_expired(c, now)  # a good moment: nobody else counts them
+    return tokens.insert(c, key, user, name, now, expires_at, dies_at)
 
 
 def _token_and_user(c: Connection, key: bytes) -> tuple[TokenRow, UserRow | None] | None:

@@ -82,8 +82,8 @@ def set_online(c: Connection, id: str, online: bool, now: datetime) -> bool:
 
 
 def set_life(c: Connection, id: str, boot_id: str, state_id: str) -> None:
-    """Which boot of the machine and which memory of the agent was met last."""
-    _update(c, id, boot_id=boot_id, state_id=state_id)
+    """Which boot of the machine and which memory of the agent was met last; of a node just removed, nothing."""
+    c.execute(nodes.update().where(nodes.c.id == id).values(boot_id=boot_id, state_id=state_id))
 
 
 def set_drained(c: Connection, id: str, drained: bool, reason: str = "") -> None:

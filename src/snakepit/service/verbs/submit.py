@@ -67,11 +67,7 @@ class Source:
     hash: str = ""
     diff: bytes = b""
     archive: str = ""
-
-    @property
-    def changed_lines(self) -> int:
-        lines = self.diff.split(b"\n")
-        return sum(line[:1] in (b"+", b"-") and line[:4] not in (b"+++ ", b"--- ") for line in lines)
+    changed_lines: int = 0
 
 
 async def submit(call: Call) -> shapes.JobId:
@@ -199,22 +195,22 @@ def _idempotency_key(call: Call) -> str:
 async def _source(call: Call, key: str) -> Source:
     body = call.body
     diff = _diff(body)
-    changed = Source("", "", diff=diff).changed_lines
+    changed = _changed_lines(diff)
     suffix = f" with {changed} LoC diff" if diff else ""
     if "archive" in body:
         if "origin" in body:
             raise BadRequest('Give either "origin" or "archive", not both')
         root = call.service.settings.data_root
         path, size = await asyncio.to_thread(_take_archive, root, call.person.id, body["archive"], key)
-        return Source("archive", f"Archive ({size} bytes){suffix}", diff=diff, archive=str(path))
+        return Source("archive", f"Archive ({size} bytes){suffix}", diff=diff, archive=str(path), changed_lines=changed)
     if "origin" not in body:
-        return Source("script", f"Script{suffix}", diff=diff)
+        return Source("script", f"Script{suffix}", diff=diff, changed_lines=changed)
     shown = read_origin(body["origin"]).shown
     hash = body.get("hash", "")
     if hash and not HASH.fullmatch(hash):
         raise BadRequest('"hash" must be the hash of a commit (hexadecimal digits)')
     words = f"Git commit {hash} from {shown}" if hash else f"Git clone of {shown}"
-    return Source("git", f"{words}{suffix}", body["origin"], shown, hash, diff)
+    return Source("git", f"{words}{suffix}", body["origin"], shown, hash, diff, changed_lines=changed)
 
 
 def _diff(body: dict[str, Any]) -> bytes:
@@ -228,6 +224,11 @@ def _diff(body: dict[str, Any]) -> bytes:
     text: str = body.get("diff", "")
     # The original client trims its diff, which `git apply` calls corrupt.
     return (text if not text or text.endswith("\n") else text + "\n").encode()
+
+
+def _changed_lines(diff: bytes) -> int:
+    lines = diff.split(b"\n") if diff else ()
+    return sum(line[:1] in (b"+", b"-") and line[:4] not in (b"+++ ", b"--- ") for line in lines)
 
 
 def _take_archive(root: Path, user: str, name: str, key: str) -> tuple[Path, int]:

@@ -46,6 +46,8 @@ async def add(call: Call) -> None:
     by_admin = call.session is not None and call.person.admin
     if body.get("admin") and not by_admin:
         raise Forbidden("Only administrators may make somebody an administrator")
+    if body.get("autoshare") and not by_admin:
+        raise Forbidden("Only administrators may give a new account groups to share with")
     user = call.user if call.session is not None else call.path["user"]
     if await service.store.read(users.find, user) is not None:
         raise Forbidden("User already existing")
@@ -127,15 +129,29 @@ async def remove(call: Call) -> None:
     """Remove an account: its jobs are stopped, its home goes to the trash, its tokens end."""
     service, user = call.service, call.user
     access.change_user(call.person, user)
+    # The row goes last: what a crash cuts short can be asked for again, and nobody inherits a home.
+    await service.store.read(_check_removable, user)
+    await service.store.write(tokens.delete_of_user, user)
+    service.sessions.forget()
+    await _stop_jobs(call, user)
+    await service.loop.remove_home(user)
     await service.store.write(users.delete, user)
     await service.access_changed()
-    for job in await service.store.read(jobs.of_user, user):
+    await _stop_jobs(call, user)  # one may have slipped in
+
+
+def _check_removable(c: Connection, user: str) -> None:
+    if users.get(c, user).admin and users.admins(c) == 1:
+        raise WrongState("This is the last admin: make another user admin first")
+
+
+async def _stop_jobs(call: Call, user: str) -> None:
+    for job in await call.service.store.read(jobs.of_user, user):
         if job.state < State.STOPPING:
             try:
-                await service.loop.stop(job.id, f"User {user} was removed")
+                await call.service.loop.stop(job.id, f"User {user} was removed")
             except WrongState:
                 continue  # it ended by itself meanwhile
-    await service.loop.remove_home(user)
 
 
 async def join(call: Call) -> None:
