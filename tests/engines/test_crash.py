@@ -2,16 +2,21 @@
 
 import asyncio
 import json
+import os
 import random
+import subprocess
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import pytest
 
 from snakepit.core.domains import Mount
-from snakepit.core.job import Cause
-from snakepit.engines.base import Go, Launch, Offline, Online
-from snakepit.errors import EngineError, Unreachable
-from tests.engines.bench import Room, Watcher, launch, process, room, run, shell
+from snakepit.core.job import Cause, ProcessId
+from snakepit.engines.agent import holder
+from snakepit.engines.agent.procs import boot_id
+from snakepit.engines.base import Engine, Go, Launch, Offline, Online
+from snakepit.errors import EngineError, NotNow, Unreachable
+from tests.engines.bench import Bench, Room, Watcher, eventually, launch, process, room, run, shell
 from tests.waiting import await_until
 
 
@@ -122,6 +127,107 @@ def test_a_record_that_a_torn_disk_left_unreadable_is_lost_and_nothing_else_is()
             (here.bench.state / "procs" / str(torn.id) / "record").write_text("{")
             assert (await here.watcher.end(torn.id)).cause == Cause.LOST
             assert (await here.watcher.end(sound.id)).code == 6
+
+    run(story())
+
+
+def test_a_holder_whose_agent_dies_before_the_gate_opens_goes_home_and_runs_nothing(tmp_path: Path) -> None:
+    ran = tmp_path / "ran"
+    files = {name: str(tmp_path / name) for name in ("out", "dropped", "status")}
+    payload = holder.Payload(
+        argv=["/usr/bin/touch", str(ran)],
+        environment={},
+        cwd="/",
+        sandboxed=False,
+        limit_bytes=1000,
+        cgroups=[],
+        **files,
+    )
+    pid, gate = holder.fork(payload)
+    os.close(gate)
+    os.waitpid(pid, 0)
+    assert holder.read_status((tmp_path / "status").read_text()) == {"unstarted": True}
+    assert not ran.exists()
+
+
+def test_an_agent_killed_between_record_and_gate_starts_the_process_at_its_next_start() -> None:
+    async def story() -> None:
+        async with room() as here:
+            runs = here.bench.directory("runs")
+            one = shell(process(1), "echo run >> /runs/one; exit 4", mounts=(Mount(str(runs), "/runs", True),))
+            await here.engine.create([one])
+            here.bench.kill_agent()
+            folder = here.bench.state / "procs" / str(one.id)
+            known = json.loads((folder / "record").read_text())
+            known["go"] = {"id": str(one.id), "environment": {}, "hosts": {}, "time_limit_s": 0}
+            known.update(phase="running", pid=2**22 - 3, started=1, boot=boot_id(), begun=0.0, status="status-x")
+            here.bench.give(write(folder / "status-x", json.dumps({"unstarted": True})))
+            (folder / "record").write_text(json.dumps(known))
+            ended = await here.watcher.end(one.id)
+            assert (ended.cause, ended.code) == (Cause.EXIT, 4)
+            assert (runs / "one").read_text() == "run\n"
+
+    def write(path: Path, text: str) -> Path:
+        path.write_text(text)
+        return path
+
+    run(story())
+
+
+def test_what_runs_keeps_its_world_when_the_agent_starts_again() -> None:
+    async def story() -> None:
+        async with room() as here:
+            flag = here.bench.directory("shared") / "flag"
+            script = "echo ready; until test -e /shared/flag; do sleep 0.05; done; id -un; getent hosts $(hostname)"
+            one = shell(process(1), script, mounts=(Mount(str(flag.parent), "/shared", False),))
+            await here.start(one)
+            await here.watcher.text(one.id, "ready")
+            here.bench.kill_agent()
+            other = shell(process(2), "exit 0")
+            assert (await here.run(other))[0].succeeded
+            flag.touch()
+            ended = await here.watcher.end(one.id)
+            assert ended.succeeded, here.watcher.log(one.id)
+            assert "sp-n0-1-0" in here.watcher.log(one.id)
+
+    run(story())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount a small disk")
+def test_a_full_disk_loses_no_exit_code_and_lets_stops_through() -> None:
+    async def story() -> None:
+        bench = Bench.make()
+        command("mount", "-t", "tmpfs", "-o", "size=90m", "tmpfs", str(bench.top))
+        try:
+            bench.give(bench.top)
+            engine = bench.engine()
+            watcher = Watcher(engine)
+            following = asyncio.create_task(watcher.follow())
+            speaks = shell(process(1), "echo ready; sleep 1.5; head -c 100000 /dev/zero; exit 5")
+            stays = shell(process(2), "echo ready; sleep 1000")
+            await engine.create([speaks, stays])
+            await engine.go([Go(speaks.id), Go(stays.id)])
+            await watcher.text(stays.id, "ready")
+            await watcher.text(speaks.id, "ready")
+            command("dd", "if=/dev/zero", f"of={bench.top}/filler", "bs=64k")
+            with pytest.raises(NotNow, match="full"):
+                await engine.create([shell(process(3), "exit 0")])
+            await engine.stop([stays.id.attempt], 5, Cause.STOPPED, "by anna")
+            await eventually(lambda: looks_ended(engine, stays.id), "the stop")
+            (bench.top / "filler").unlink()
+            assert (await watcher.end(stays.id)).code == 143
+            assert (await watcher.end(speaks.id)).code == 5
+            await bench.take_down()
+            await following
+        finally:
+            command("umount", "-l", str(bench.top))
+            bench.top.rmdir()
+
+    def command(*argv: str) -> None:
+        subprocess.run(argv, capture_output=True)
+
+    async def looks_ended(engine: Engine, id: ProcessId) -> bool:
+        return any(seen.id == id and seen.phase == "ended" for seen in await engine.look())
 
     run(story())
 

@@ -1,4 +1,4 @@
-"""On a machine with NVIDIA cards: they are found with their UUIDs, and a process sees those it was granted, no others."""
+"""On a machine with NVIDIA cards: they are found, and a process sees those it was granted and no others."""
 
 from pathlib import Path
 
@@ -9,6 +9,7 @@ from tests.engines.bench import process, room, run, shell
 from tests.waiting import await_until
 
 CARDS = Path("/proc/driver/nvidia/gpus")
+NUMBER = len(list(CARDS.iterdir())) if CARDS.exists() else 0
 LOOK = """
 echo "cards=$CUDA_VISIBLE_DEVICES"
 ls /dev | grep -E '^nvidia[0-9]+$' | sed 's/^/device /'
@@ -23,7 +24,7 @@ def test_a_granted_card_is_seen_and_no_other() -> None:
     async def story() -> None:
         async with room() as here:
             cards = (await here.engine.probe()).resources
-            assert len(cards) == len(list(CARDS.iterdir()))
+            assert len(cards) == NUMBER
             assert all(card.uuid.startswith("GPU-") and card.memory_bytes > 1 << 30 for card in cards)
             card = cards[-1]
             ended, log = await here.run(shell(process(1), LOOK, granted=(Granted(card),)))

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from snakepit.config import Settings
 from snakepit.engines.cgroups import prepare_cgroups
+from snakepit.engines.ping import allow_ping
 from snakepit.errors import ConfigError, SnakepitError
 
 ACCOUNT = "snakepit"
@@ -61,6 +62,7 @@ def _settle_as_root(root: Path) -> tuple[str, ...]:
             f"data root {root} cannot be reached by {_name(uid)}, as whom the service runs: it is private"
         )
     limits = prepare_cgroups(cluster_id(root, uid, gid), uid, gid)
+    allow_ping(gid)
     _become(uid, gid, root)
     return limits
 

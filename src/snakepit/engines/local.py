@@ -117,6 +117,8 @@ class SocketWay:
     def _lay_out(self) -> Path:
         self._state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         target, beside = self._state_dir / "agent.pyz", self._state_dir / "agent.pyz.new"
+        if target.exists() and target.read_bytes() == agent_package()[0]:
+            return target
         beside.write_bytes(agent_package()[0])
         if self._options.run_as is not None and os.geteuid() == 0:
             for path in (self._state_dir, beside):

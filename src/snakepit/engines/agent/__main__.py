@@ -11,11 +11,12 @@ import socket
 import sys
 from typing import List
 
-from snakepit.engines.agent.aside import fork_aside
+from snakepit.engines.agent.complaint import complain
 from snakepit.engines.agent.reactor import Reactor
 from snakepit.engines.agent.records import Records
 from snakepit.engines.agent.server import SOCKET, Server
-from snakepit.engines.agent.supervisor import Supervisor, empty
+from snakepit.engines.agent.supervisor import Supervisor
+from snakepit.engines.agent.trash import take_out
 
 LOG_LIMIT = 1 << 20
 HOME_EVERY_S = 30
@@ -57,20 +58,17 @@ def _detached(top: str, cluster: str, version: str, writer: int) -> None:
         except OSError:
             os.write(writer, b"ready")  # another one serves here already
         else:
-            os.truncate(lock, 0)
-            os.write(lock, str(os.getpid()).encode())
+            os.pwrite(lock, str(os.getpid()).ljust(20).encode(), 0)  # for people: always as long, so never without room
             _serve(top, cluster, version, writer)
     except Exception:
-        sys.excepthook(*sys.exc_info())
+        complain()
     finally:
         os._exit(0)
 
 
 def _serve(top: str, cluster: str, version: str, writer: int) -> None:
     records, reactor = Records(top), Reactor()
-    leftovers = [os.path.join(top, "trash", name) for name in os.listdir("trash")]
-    if leftovers:
-        fork_aside(lambda: _empty_all(leftovers))
+    take_out(top)
     supervisor = Supervisor(records, reactor, cluster)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     if os.path.exists(SOCKET):
@@ -93,11 +91,6 @@ def look_after_home(reactor: Reactor, server: Server) -> None:
     if not os.path.exists(os.path.join(server.records.top, "lock")) and not server.supervisor.busy():
         server.retired = True
     reactor.soon(HOME_EVERY_S, lambda: look_after_home(reactor, server))
-
-
-def _empty_all(directories: List[str]) -> None:
-    for directory in directories:
-        empty(directory)
 
 
 if __name__ == "__main__":

@@ -16,12 +16,17 @@ Stamp = List[Tuple[str, int, int]]
 class Etc:
     def __init__(self, top: str) -> None:
         self._top = os.path.join(top, "etc")
-        self._number = 0
+        os.makedirs(self._top, exist_ok=True)
+        self._number = max([int(name) for name in os.listdir(self._top) if name.isdigit()] or [0])
         self._stamp: Stamp = []
-        shutil.rmtree(self._top, ignore_errors=True)
+
+    def tidy(self) -> None:
+        """Nothing runs: nobody sees the copies of before any more."""
+        for name in os.listdir(self._top):
+            shutil.rmtree(os.path.join(self._top, name), ignore_errors=True)
 
     def directory(self) -> str:
-        """A copy as of now. An older one stays until the agent's next start, as processes may still see it."""
+        """A copy as of now. Older ones stay until a start of the agent at which nothing runs: they may be in use."""
         stamp = _stamp()
         if stamp != self._stamp:
             self._number += 1

@@ -20,6 +20,7 @@ from snakepit.engines.agent.aside import close_all_but
 
 STATUS_FD = 3  # fixed, so that bubblewrap's argv can name it before the fork
 GATE_FD = 5
+FULL_DISK_S = 1.0
 CHUNK = 256 << 10
 PR_SET_CHILD_SUBREAPER = 36
 LIBC = ctypes.CDLL(None)  # found once, in the agent: it would cost each holder a millisecond
@@ -101,7 +102,12 @@ def _may_pass(gate: int) -> bool:
 
 
 def _say(word: Dict[str, Any]) -> None:
-    os.write(STATUS_FD, b"\n" + json.dumps(word).encode() + b"\n")
+    while True:
+        try:
+            os.write(STATUS_FD, b"\n" + json.dumps(word).encode() + b"\n")
+            return
+        except OSError:
+            time.sleep(FULL_DISK_S)  # the disk is full: the exit code is worth waiting for
 
 
 def _become(payload: Payload, writer: int) -> None:

@@ -6,6 +6,8 @@ import selectors
 import time
 from typing import Any, Callable, List, Tuple
 
+from snakepit.engines.agent.complaint import complain
+
 
 class Reactor:
     def __init__(self) -> None:
@@ -40,8 +42,16 @@ class Reactor:
         timeout = max(0.0, self._timers[0][0] - time.monotonic()) if self._timers else None
         for key, events in self._selector.select(timeout):
             if events & selectors.EVENT_READ:
-                key.data[0]()
+                _do(key.data[0])
             if events & selectors.EVENT_WRITE and key.data[1] is not None:
-                key.data[1]()
+                _do(key.data[1])
         while self._timers and self._timers[0][0] <= time.monotonic():
-            heapq.heappop(self._timers)[2]()
+            _do(heapq.heappop(self._timers)[2])
+
+
+def _do(act: Callable[[], None]) -> None:
+    """What fails for one process (a full disk, say) must not end the supervisor of all."""
+    try:
+        act()
+    except Exception:
+        complain()

@@ -11,6 +11,8 @@ import time
 import uuid
 from typing import Any, Dict, List, Optional, Set
 
+from snakepit.engines.agent.complaint import complain
+
 Record = Dict[str, Any]
 TOMBSTONES_LAST_S = 60 * 86400
 
@@ -35,8 +37,8 @@ class Records:
 
     def raise_epoch(self, epoch: int) -> None:
         if epoch > self.epoch:
-            write_whole(os.path.join(self.top, "epoch"), str(epoch).encode())
             self.epoch = epoch
+            write_whole(os.path.join(self.top, "epoch"), str(epoch).encode())
 
     def directory(self, process: str) -> str:
         return os.path.join(self.top, "procs", process)
@@ -74,9 +76,12 @@ class Records:
         """No create or go for these will ever be heard again."""
         fresh = [attempt for attempt in attempts if attempt not in self.tombstones]
         if fresh:
-            with open(os.path.join(self.top, "tombstones"), "a") as file:
-                file.write("".join("{} {}\n".format(attempt, int(time.time())) for attempt in fresh))
             self.tombstones.update(fresh)
+            try:
+                with open(os.path.join(self.top, "tombstones"), "a") as file:
+                    file.write("".join("{} {}\n".format(attempt, int(time.time())) for attempt in fresh))
+            except OSError:
+                complain()  # a full disk: creates are refused for that alone, and a stop must still stop
 
     def _load_tombstones(self) -> Set[str]:
         path = os.path.join(self.top, "tombstones")

@@ -4,12 +4,11 @@ import json
 import os
 import socket
 import struct
-import sys
-import traceback
 from typing import Any, Callable, Dict, List, Optional
 
 from snakepit.engines.agent import frames, inventory
 from snakepit.engines.agent.aside import close_all_but
+from snakepit.engines.agent.complaint import complain
 from snakepit.engines.agent.reactor import Reactor
 from snakepit.engines.agent.records import Records
 from snakepit.engines.agent.refusal import Refusal, not_now, rejected
@@ -133,7 +132,7 @@ class Server:
         except Refusal as refusal:
             talk.refuse(ask, refusal)
         except Exception as error:  # one bad question must not end the supervisor of everybody's processes
-            traceback.print_exc(file=sys.stderr)
+            complain()
             talk.refuse(ask, not_now("the agent failed: {!r}".format(error)))
         else:
             if answer is not None:

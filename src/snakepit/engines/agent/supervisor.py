@@ -5,26 +5,26 @@ leaves a record that never ran and a holder that goes home; killed after it, a h
 """
 
 import os
-import shutil
 import signal
 import time
 import uuid
 from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
 from snakepit.engines.agent import ends, holder, inventory, limits, procs, sandbox
-from snakepit.engines.agent.aside import fork_aside
 from snakepit.engines.agent.logs import Tail, Tell
 from snakepit.engines.agent.places import Places
 from snakepit.engines.agent.reactor import Reactor
 from snakepit.engines.agent.records import Record, Records, read_text
 from snakepit.engines.agent.refusal import not_now, rejected
 from snakepit.engines.agent.result import read_result
+from snakepit.engines.agent.trash import throw_away
 from snakepit.engines.agent.usage import Sampler
 
 TAIL_EVERY_S = 0.1
 POLL_EVERY_S = 0.5  # only where the kernel has no pidfd
 TERM_AGAIN_S = 0.02
 TIME_LIMIT_GRACE_S = 10
+SAVE_AGAIN_S = 2
 LEAST_DISK = 64 << 20
 
 
@@ -263,7 +263,7 @@ class Supervisor:
                 kill_at = min(kill_at, record["stop"]["kill_at"])
                 cause, note = record["stop"]["cause"], record["stop"]["note"]
             record["stop"] = {"cause": cause, "note": note, "kill_at": kill_at}
-            self.records.save(record)
+            self._save(record)
             self._carry_out(record)
 
     def _carry_out(self, record: Record) -> None:
@@ -319,8 +319,17 @@ class Supervisor:
         if record.get("cleaning"):
             self._remove(record)
             return
-        self.records.save(record)
+        self._save(record)
         self.tails[record["id"]].push()
+
+    def _save(self, record: Record) -> None:
+        """On a full disk later: a stop must still stop, and an end can be read again from the holder's file."""
+        if self.table.get(record["id"]) is not record:
+            return
+        try:
+            self.records.save(record)
+        except OSError:
+            self.reactor.soon(SAVE_AGAIN_S, lambda: self._save(record))
 
     def _remove(self, record: Record) -> None:
         identity = record["id"]
@@ -328,7 +337,7 @@ class Supervisor:
         self.tails.pop(identity, None)
         self.places.free(record)
         self.limits.remove(identity)
-        _throw_away(self.records, identity)
+        throw_away(self.records.top, self.records.directory(identity))
         for waiting, done in list(self._cleans):
             waiting.discard(identity)
             if not waiting:
@@ -356,6 +365,8 @@ class Supervisor:
                 if "stop" in record:
                     self._carry_out(record)
                 self._watch(record)
+        if not self.busy():
+            self.node.etc.tidy()
 
     def _tick(self) -> None:
         """Output goes on its way while somebody listens and something runs; otherwise nobody wakes up."""
@@ -386,30 +397,3 @@ def _reap(pid: int) -> None:
         os.waitpid(pid, os.WNOHANG)
     except ChildProcessError:
         pass  # the child of an agent before us: init's now
-
-
-def _throw_away(records: Records, identity: str) -> None:
-    """A large /tmp takes its time to remove, so that is left to a child; a small one goes at once."""
-    aside = os.path.join(records.top, "trash", identity + "-" + uuid.uuid4().hex[:8])
-    try:
-        os.rename(records.directory(identity), aside)
-    except OSError:
-        return
-    if not os.listdir(os.path.join(aside, "tmp")):
-        shutil.rmtree(aside, ignore_errors=True)
-        return
-    fork_aside(lambda: empty(aside))
-
-
-def empty(directory: str) -> None:
-    """Removes a tree, also directories that its owner closed to himself."""
-
-    def force(act: Any, path: str, _: Any) -> None:
-        try:
-            os.chmod(os.path.dirname(path), 0o700)
-            os.chmod(path, 0o700)
-            act(path)
-        except OSError:
-            pass
-
-    shutil.rmtree(directory, onerror=force)
