@@ -1,5 +1,6 @@
 """HTTP as the client speaks it, with servers that behave and servers that do not."""
 
+import select
 import socket
 
 import pytest
@@ -9,6 +10,7 @@ from snakepit.client.http import Address, LostAnswer, NoConnection, query, quote
 from snakepit.errors import BadRequest, CannotFulfill, NotFound, SnakepitError, Unauthorized, Unavailable
 from tests.client.services import Seen, chunked, ok, refused, says, serving
 from tests.conftest import pick_free_port
+from tests.waiting import wait_until
 
 
 @pytest.mark.parametrize(
@@ -57,6 +59,16 @@ def test_a_connection_is_used_again() -> None:
 def test_a_connection_that_went_stale_is_replaced() -> None:
     with serving(says(ok(b"1")), says(ok(b"2"))) as (url, _), Client(url) as client:
         assert [client.call("GET", "/a"), client.call("GET", "/b")] == [1, 2]
+
+
+def test_nothing_is_sent_on_a_connection_that_the_service_closed_meanwhile() -> None:
+    """As it does while somebody types a password."""
+    with serving(says(ok(b"1")), says(ok(b"2"))) as (url, seen), Client(url) as client:
+        assert client.call("GET", "/a") == 1
+        connection = client._link._socket
+        wait_until(lambda: select.select([connection], [], [], 0)[0])
+        assert client.call("POST", "/b", {}) == 2
+    assert [head.split()[0] for head in seen.heads] == ["GET", "POST"]
 
 
 def test_an_answer_may_end_with_the_connection() -> None:

@@ -7,6 +7,7 @@ starts in all. Nothing here knows what the service means; `client` does.
 from __future__ import annotations
 
 import errno
+import select
 import socket
 from collections.abc import Iterable, Iterator
 
@@ -177,45 +178,44 @@ class Link:
         limit_s: float | None = 60,
     ) -> Answer:
         """Sends and gives the answer's head. A connection that went stale while idle is replaced once, silently."""
+        size = len(body) if isinstance(body, bytes) else length
+        head = self._head(method, target, headers, size)
         used = self._reusable()
         try:
-            return self._ask(method, target, headers, body, length, limit_s)
+            return self._ask(method, head, body, limit_s)
         except LostAnswer:
             self.close()
-            # A server may close an idle connection at any time; what never reached it can be sent again.
-            if not (used and isinstance(body, bytes) and method in ("GET", "HEAD")):
+            # A server may close an idle connection at any time; a question without consequences is asked again.
+            if not (used and method in ("GET", "HEAD")):
                 raise
-        return self._ask(method, target, headers, body, length, limit_s)
+        return self._ask(method, head, body, limit_s)
 
     def _reusable(self) -> bool:
+        """Whether there is a connection that both sides can go on with. While somebody typed a password, the service may
+        well have closed it: then there is something to read (its end), where nothing was asked."""
         if self._answer is not None and not (self._answer.whole and self._answer.keep):
+            self.close()
+        if self._socket is not None and select.select([self._socket], [], [], 0)[0]:
             self.close()
         return self._socket is not None
 
-    def _ask(
-        self,
-        method: str,
-        target: str,
-        headers: dict[str, str],
-        body: bytes | Iterable[bytes],
-        length: int | None,
-        limit_s: float | None,
-    ) -> Answer:
-        connection, reader = self._connected()
-        connection.settimeout(limit_s)
-        size = len(body) if isinstance(body, bytes) else length
+    def _head(self, method: str, target: str, headers: dict[str, str], size: int | None) -> bytes:
         lines = [f"{method} {self._address.prefix}{target} HTTP/1.1", f"Host: {self._address.host_header}"]
         lines += [f"{name}: {value}" for name, value in headers.items()]
         if size or method not in ("GET", "HEAD"):
             lines.append(f"Content-Length: {size}")
-        head = "\r\n".join(lines)
-        if not head.isascii() or head.count("\r\n") != len(lines) - 1 or head.count("\n") != len(lines) - 1:
+        if not all(line.isascii() and line.isprintable() for line in lines):
             raise SnakepitError("a header may not contain line breaks or non-ASCII characters")
+        return ("\r\n".join(lines) + "\r\n\r\n").encode()
+
+    def _ask(self, method: str, head: bytes, body: bytes | Iterable[bytes], limit_s: float | None) -> Answer:
+        connection, reader = self._connected()
+        connection.settimeout(limit_s)
         try:
             if isinstance(body, bytes):
-                connection.sendall((head + "\r\n\r\n").encode() + body)
+                connection.sendall(head + body)
             else:
-                connection.sendall((head + "\r\n\r\n").encode())
+                connection.sendall(head)
                 for block in body:
                     connection.sendall(block)
         except OSError as problem:
