@@ -66,6 +66,7 @@ def test_nothing_is_sent_on_a_connection_that_the_service_closed_meanwhile() -> 
     with serving(says(ok(b"1")), says(ok(b"2"))) as (url, seen), Client(url) as client:
         assert client.call("GET", "/a") == 1
         connection = client._link._socket
+        assert connection is not None
         wait_until(lambda: select.select([connection], [], [], 0)[0])
         assert client.call("POST", "/b", {}) == 2
     assert [head.split()[0] for head in seen.heads] == ["GET", "POST"]

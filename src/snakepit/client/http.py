@@ -191,8 +191,8 @@ class Link:
         return self._ask(method, head, body, limit_s)
 
     def _reusable(self) -> bool:
-        """Whether there is a connection that both sides can go on with. While somebody typed a password, the service may
-        well have closed it: then there is something to read (its end), where nothing was asked."""
+        """Whether there is a connection that both sides can go on with. While somebody typed a password, the service
+        may well have closed it: then there is something to read (its end), where nothing was asked."""
         if self._answer is not None and not (self._answer.whole and self._answer.keep):
             self.close()
         if self._socket is not None and select.select([self._socket], [], [], 0)[0]:
