@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import getpass
 import sys
 from pathlib import Path
@@ -25,6 +26,12 @@ class Commands(click.Group):
         except SnakepitError as problem:
             click.echo(f"snakepit: {problem.message}", err=True)
             raise SystemExit(problem.exit_code) from problem
+        except OSError as problem:
+            if problem.errno == errno.EPIPE:
+                raise  # click's own affair
+            place = f"{problem.filename}: " if problem.filename else ""
+            click.echo(f"snakepit: {place}{problem.strerror or problem}", err=True)
+            raise SystemExit(1) from problem
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

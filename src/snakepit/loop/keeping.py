@@ -7,6 +7,7 @@ import datetime as dt
 import logging
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from snakepit.errors import SnakepitError
 from snakepit.loop.deeds import LoopSettings
@@ -21,8 +22,7 @@ UNUSED_CACHE_S = 30 * 86400.0
 
 
 async def keep(store: Store, settings: LoopSettings, clock: Callable[[], dt.datetime]) -> None:
-    """For ever: first what a crash left, then once a minute what is due."""
-    await _sweep_unknown(store, settings.root)
+    """For ever, once a minute: what is due."""
     while True:
         try:
             await keep_once(store, settings, clock())
@@ -38,16 +38,38 @@ async def keep_once(store: Store, settings: LoopSettings, now: dt.datetime) -> N
         await store.write(jobs.set_src_until, id, None)
     old = await store.read(jobs.done_before, now - dt.timedelta(seconds=settings.keep_jobs_s), AT_ONCE)
     for id in old:
-        await store.write(jobs.delete, id)
-        await asyncio.to_thread(drop_job, settings.root, id)
+        await remove_job(store, settings.root, id)
     await asyncio.to_thread(drop_old_caches, settings.root, UNUSED_CACHE_S)
     await asyncio.to_thread(empty_trash, settings.root, settings.keep_trash_s)
 
 
-async def _sweep_unknown(store: Store, root: Path) -> None:
-    """Half-made preparations, and directories of jobs that are in no row: a removal was cut short."""
-    await asyncio.to_thread(drop_leftovers, root)
-    pits = root / "pits"
-    for path in sorted(pits.iterdir()) if pits.is_dir() else ():
-        if path.name.isdigit() and await store.read(jobs.find, int(path.name)) is None:
-            await asyncio.to_thread(drop_job, root, int(path.name))
+async def remove_job(store: Store, root: Path, id: int) -> None:
+    """A job that is over, with all it left. The row goes first: what has none is swept at the next start."""
+    given = await store.read(jobs.input_of, id)
+    await store.write(jobs.delete, id)
+    await asyncio.to_thread(drop_job, root, id)
+    if given.archive:
+        await asyncio.to_thread(Path(given.archive).unlink, True)
+
+
+async def sweep(store: Store, root: Path) -> None:
+    """At the start, before anything is submitted or prepared: what was cut short by a crash."""
+    try:
+        await asyncio.to_thread(drop_leftovers, root)
+        there = [int(path.name) for path in _listed(root / "pits") if path.name.isdigit()]
+        for id in await store.read(_unknown, there):
+            await asyncio.to_thread(drop_job, root, id)
+        wanted = await store.read(jobs.archives)
+        for path in _listed(root / "inputs"):
+            if str(path) not in wanted:
+                await asyncio.to_thread(path.unlink, True)
+    except (SnakepitError, OSError) as error:
+        log.error("what a crash left stays until the next start: %s", error)
+
+
+def _listed(directory: Path) -> list[Path]:
+    return sorted(directory.iterdir()) if directory.is_dir() else []
+
+
+def _unknown(c: Any, ids: list[int]) -> list[int]:
+    return [id for id in ids if jobs.find(c, id) is None]

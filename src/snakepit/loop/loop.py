@@ -22,11 +22,11 @@ from snakepit.engines.base import Exited, Offline, Online, Output, Usage
 from snakepit.errors import Unavailable
 from snakepit.loop.decisions import Decisions
 from snakepit.loop.deeds import Deeds, LoopSettings, Provision, read_result
-from snakepit.loop.keeping import keep
+from snakepit.loop.keeping import keep, remove_job, sweep
 from snakepit.loop.live import Changes, Live, LiveProcess, apply
 from snakepit.loop.logbook import LogBooks
 from snakepit.loop.nodes import EngineFor, Nodes
-from snakepit.source.sweep import drop_job, drop_user
+from snakepit.source.sweep import drop_user
 from snakepit.store import aliases, attempts, jobs, nodes, users
 from snakepit.store.database import Store
 from snakepit.store.rows import ProcessRow
@@ -61,6 +61,7 @@ class Loop:
 
     async def start(self) -> None:
         """Take up everything where it was written down, and begin to turn."""
+        await sweep(self._store, self._settings.root)
         await self._reload_access()
         for row in await self._store.read(nodes.all):
             self.nodes.adopt(row)
@@ -180,9 +181,8 @@ class Loop:
         return True
 
     async def remove_job(self, job: int) -> None:
-        """A job that is over, with all it left. The row goes first: a directory without a row is swept later."""
-        await self._store.write(jobs.delete, job)
-        await asyncio.to_thread(drop_job, self._settings.root, job)
+        """A job that is over, with all it left."""
+        await remove_job(self._store, self._settings.root, job)
 
     async def remove_home(self, user: str) -> None:
         await asyncio.to_thread(drop_user, self._settings.root, user)

@@ -47,6 +47,11 @@ def input_of(c: Connection, id: int) -> JobInput:
     return JobInput(script.decode("utf-8", "surrogatepass"), *rest)
 
 
+def archives(c: Connection) -> set[str]:
+    """The paths of all archives that a job came with."""
+    return set(c.scalars(select(job_inputs.c.archive).where(job_inputs.c.archive != "")))
+
+
 def state_changes(c: Connection, id: int) -> list[StateChange]:
     """The oldest first."""
     return [StateChange(*row) for row in c.execute(_CHANGES, {"wanted": id})]

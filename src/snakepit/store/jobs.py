@@ -18,6 +18,7 @@ from snakepit import errors
 from snakepit.core.job import Outcome, State
 from snakepit.store import groups as group_table
 from snakepit.store.job_queries import (
+    archives,
     done_before,
     find,
     get,
@@ -36,6 +37,7 @@ from snakepit.store.schema import state_changes as changes
 from snakepit.store.statements import insert_all, insert_by, link
 
 __all__ = (
+    "archives",
     "delete",
     "done_before",
     "find",

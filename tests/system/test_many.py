@@ -1,0 +1,56 @@
+"""Many small jobs at once: all of them end, and the service is afterwards as large as before."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.cluster import Cluster, running_cluster
+from tests.waiting import wait_until
+
+ROUND = 300
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with running_cluster() as found:
+        yield found
+
+
+def resident_mb(pid: int) -> float:
+    text = Path(f"/proc/{pid}/status").read_text()
+    return next(int(line.split()[1]) / 1024 for line in text.splitlines() if line.startswith("VmRSS"))
+
+
+def open_files(pid: int) -> int:
+    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+
+
+def submit_all(cluster: Cluster) -> list[int]:
+    me = cluster.admin
+
+    def submit(index: int) -> int:
+        return me.submit(f"echo {index} > $RESULT_FILE; exit {index % 2}", ["[]", "[gtx1070]"][index % 3 == 0])
+
+    with ThreadPoolExecutor(8) as pool:
+        return list(pool.map(submit, range(ROUND)))
+
+
+def test_300_jobs_at_once_all_end_and_leave_no_trace_in_memory(cluster: Cluster) -> None:
+    me = cluster.admin
+    sizes, files = [], []
+    for _ in range(2):
+        numbers = submit_all(cluster)
+        wait_until(lambda: not (me.client.status()["running"] or me.client.status()["waiting"]), 120, "all are done")
+        for index, number in enumerate(numbers):
+            job = me.job(number)
+            assert (job["exitCode"], job["processes"][0]["result"]) == (index % 2, str(index)), job
+        processes = [cluster.serving.process.pid, *cluster.serving.agents()]
+        sizes.append([resident_mb(pid) for pid in processes])
+        files.append([open_files(pid) for pid in processes])
+    # The first round fills caches and pools; the second must not add to them.
+    for before, after in zip(*sizes, strict=True):
+        assert after - before < 12, sizes
+    for before, after in zip(*files, strict=True):
+        assert after - before < 10, files
