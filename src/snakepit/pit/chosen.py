@@ -13,7 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-RUNNING = (4, 5)
+RUNNING, STOPPING = 4, 5
 PAGE = 100
 
 
@@ -32,12 +32,15 @@ def jobs(client: Client, arguments: Arguments, mine: Callable[[Client], list[int
 
 
 def running(client: Client) -> list[int]:
-    return [job["id"] for job in _live(client) if job["state"] in RUNNING]
+    return sorted(job["id"] for job in _live(client) if job["state"] in (RUNNING, STOPPING))
+
+
+def stoppable(client: Client) -> list[int]:
+    return sorted(job["id"] for job in _live(client) if job["state"] < STOPPING)
 
 
 def live(client: Client) -> list[int]:
-    """Not done yet, and not yet on the way to it by somebody's stop."""
-    return [job["id"] for job in _live(client) if job["state"] < DONE]
+    return sorted(job["id"] for job in _live(client) if job["state"] < DONE)
 
 
 def done(client: Client) -> list[int]:

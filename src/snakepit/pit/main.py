@@ -76,6 +76,10 @@ def main(line: list[str] | None = None) -> int:
 
 
 def _main(line: list[str]) -> int:
+    if line[:1] == ["pipe"]:  # its words are other programs' words: none of them is ours to read
+        from snakepit.pit.commands.pipe import main as pipe
+
+        return pipe(line[1:])
     line = _global_options(line)
     if not line or line[0] in ("-h", "--help", "help"):
         if len(line) > 1:

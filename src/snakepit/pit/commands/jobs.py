@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from snakepit.client.client import Client, exit_code
-from snakepit.errors import SnakepitError
+from snakepit.errors import SnakepitError, WrongState
 from snakepit.pit import chosen, render, session
 from snakepit.pit.arguments import JSON, MINE, Argument, Arguments, Command
 from snakepit.pit.following import DETACHED, sentence
@@ -17,7 +17,16 @@ NUMBERS = Argument("jobNumber", required=False, many=True)
 
 def stop(arguments: Arguments) -> int:
     client = session.open_client()
-    return each(chosen.jobs(client, arguments, chosen.live), client.stop)
+    numbers = chosen.jobs(client, arguments, chosen.stoppable)
+
+    def end(number: int) -> None:
+        try:
+            client.stop(number)
+        except WrongState:
+            if not arguments.on("mine"):  # one of mine that ended just now is as good as stopped
+                raise
+
+    return each(numbers, end)
 
 
 def rerun(arguments: Arguments) -> int:

@@ -12,12 +12,13 @@ from snakepit.client.http import NoConnection
 from snakepit.errors import SnakepitError
 from snakepit.pit import render, session, submission
 from snakepit.pit.arguments import Argument, Arguments, Command, Option, UsageError
-from snakepit.pit.code import collect
 from snakepit.pit.following import follow_to_outcome
 from snakepit.pit.source import Source
 
 
 def run(arguments: Arguments) -> int:
+    from snakepit.pit.code import collect  # with it comes all that git needs; help texts do without
+
     script = submission.script(arguments)
     title, request = submission.title_and_request(arguments, script)
     fields = _fields(arguments)
