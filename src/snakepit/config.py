@@ -58,6 +58,7 @@ class Settings:
     reserve_cpus: int = 0
     reserve_mem_bytes: int = 1_000_000_000
     max_log_size_bytes: int = 1_000_000_000
+    max_snapshot_size_bytes: int = 5_000_000_000
     keep_src_s: float = 7 * DAY_S
     keep_jobs_s: float = 365 * DAY_S
     keep_trash_s: float = 30 * DAY_S
@@ -284,6 +285,7 @@ KEYS: dict[str, Key] = {
     "reserveCpus": Key("reserve_cpus", _whole(0, 10000)),
     "reserveMem": Key("reserve_mem_bytes", _size),
     "maxLogSize": Key("max_log_size_bytes", _size),
+    "maxSnapshotSize": Key("max_snapshot_size_bytes", _size),
     "keepSrc": Key("keep_src_s", _time(), render_duration),
     "keepJobs": Key("keep_jobs_s", _time(), render_duration),
     "keepTrash": Key("keep_trash_s", _time(), render_duration),

@@ -24,6 +24,7 @@ from snakepit.admin import ground
 from snakepit.config import Settings
 from snakepit.errors import SnakepitError
 from snakepit.service.app import Service, make_app
+from snakepit.service.pipes.upgrade import PipeProtocol
 from snakepit.store import meta, nodes
 from snakepit.store.database import Store
 
@@ -80,6 +81,7 @@ async def _serve(settings: Settings, store: Store, bound: socket.socket, local_n
         await server.serve(sockets=[bound])
     finally:
         service.close()
+        await service.pipes.ended()
         await service.loop.close()
         log.info("Snakepit service stopped; jobs run on")
 
@@ -95,6 +97,7 @@ class Server(uvicorn.Server):
 def http_config(service: Service) -> uvicorn.Config:
     return uvicorn.Config(
         make_app(service),
+        http=PipeProtocol,
         log_config=None,
         access_log=False,
         lifespan="off",

@@ -288,12 +288,21 @@ def _message(answer: Answer) -> str:
     text = answer.read()
     if 300 <= answer.status < 400:
         return f"the service is at another address: {answer.headers.get('location', 'unknown')} (see pit connect)"
+    return _words(answer.status, text)
+
+
+def refusal(status: int, text: bytes) -> errors.SnakepitError:
+    """The error that an answer's body tells of."""
+    return _error(status, _words(status, text))
+
+
+def _words(status: int, text: bytes) -> str:
     try:
         body = json.loads(text)
         message = body.get("message") if isinstance(body, dict) else None
     except ValueError:
         message = None
-    return str(message) if message else _usual_words(answer.status)
+    return str(message) if message else _usual_words(status)
 
 
 def _usual_words(status: int) -> str:

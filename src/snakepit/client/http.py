@@ -73,7 +73,7 @@ class Answer:
     def __init__(self, reader: BinaryIO, method: str) -> None:
         self._reader = reader
         self.status, self.keep = _read_status(reader)
-        self.headers = _read_headers(reader)
+        self.headers = read_headers(reader)
         if self.headers.get("connection", "").lower() == "close":
             self.keep = False
         self.whole = False
@@ -137,10 +137,10 @@ def _read_status(reader: BinaryIO) -> tuple[int, bool]:
             raise SnakepitError("what answers there does not speak HTTP")
         if not 100 <= int(words[1]) < 200:
             return int(words[1]), words[0] != b"HTTP/1.0"
-        _read_headers(reader)
+        read_headers(reader)
 
 
-def _read_headers(reader: BinaryIO) -> dict[str, str]:
+def read_headers(reader: BinaryIO) -> dict[str, str]:
     headers: dict[str, str] = {}
     while (line := reader.readline(MAX_LINE)) not in (b"\r\n", b"\n"):
         if not line:
@@ -245,23 +245,28 @@ class Link:
         return self._socket, self._reader
 
     def _open(self) -> socket.socket:
-        place = (self._address.host.encode(), self._address.port)
-        try:
-            # As bytes, or the host name goes through (and imports) the IDNA tables.
-            plain = socket.create_connection(place, timeout=CONNECT_LIMIT_S)  # type: ignore[arg-type]
-        except OSError as problem:
-            raise NoConnection(f"Unable to reach pit: {reason(problem)} ({self._address.url})") from None
-        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # A follower may wait for hours; these notice a peer that went away without a word.
-        plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for option, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
-            if hasattr(socket, option):
-                plain.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
-        if not self._address.tls:
-            return plain
-        from snakepit.client import tls  # ssl takes its time
+        return connect(self._address, self._certificate)
 
-        return tls.wrap(plain, self._address, self._certificate)
+
+def connect(address: Address, certificate: str = "") -> socket.socket:
+    """A connection to the service, with TLS on it where the address says so."""
+    try:
+        # As bytes, or the host name goes through (and imports) the IDNA tables.
+        place = (address.host.encode(), address.port)
+        plain = socket.create_connection(place, timeout=CONNECT_LIMIT_S)  # type: ignore[arg-type]
+    except OSError as problem:
+        raise NoConnection(f"Unable to reach pit: {reason(problem)} ({address.url})") from None
+    plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    # A follower may wait for hours; these notice a peer that went away without a word.
+    plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
+        if hasattr(socket, option):
+            plain.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+    if not address.tls:
+        return plain
+    from snakepit.client import tls  # ssl takes its time
+
+    return tls.wrap(plain, address, certificate)
 
 
 def reason(problem: OSError) -> str:

@@ -54,6 +54,8 @@ ETC = (
 SYS_CORES = ("/sys/devices/system",)
 SYS_CARDS = ("/sys/bus", "/sys/class", "/sys/dev", "/sys/devices", "/sys/module")
 
+BARE_DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
+
 
 class Bind(NamedTuple):
     """`source` outside, seen as `path` inside. A missing `optional` one is left out; a `device` keeps its powers."""
@@ -80,6 +82,9 @@ class World(NamedTuple):
     links: Tuple[Tuple[str, str], ...] = ()  # those of SYSTEM that are links outside: target, path
     status_fd: Optional[int] = None  # bubblewrap writes the child's pid and its exit code there, as JSON lines
     die_with_parent: bool = False
+    # For programs that speak with strangers: no /proc (nobody pokes into a running program's memory through it), no
+    # memory to write into, of /dev what every C library wants, of the system the programs and libraries alone.
+    bare: bool = False
 
 
 def bubblewrap(world: World, argv: Sequence[str], program: str = "bwrap") -> List[str]:
@@ -96,12 +101,10 @@ def bubblewrap(world: World, argv: Sequence[str], program: str = "bwrap") -> Lis
     if world.status_fd is not None:
         command += ["--json-status-fd", str(world.status_fd)]
     command += _system(world)
-    command += ["--proc", "/proc", "--dev", "/dev"]
-    command += ["--bind", world.temporary, "/tmp"] if world.temporary else ["--tmpfs", "/tmp"]
-    command += ["--symlink", "../tmp", "/var/tmp", "--tmpfs", "/run"]
+    command += _bare() if world.bare else _furnished(world)
     for path in world.hidden:
         if showing(path):
-            command += ["--tmpfs", path]
+            command += ["--tmpfs", path] + (["--remount-ro", path] if world.bare else [])
     for path in world.masked:
         command += ["--tmpfs", path]
     for bind in world.binds:
@@ -110,10 +113,22 @@ def bubblewrap(world: World, argv: Sequence[str], program: str = "bwrap") -> Lis
     return [*command, "--remount-ro", "/", "--chdir", world.cwd, "--", *argv]
 
 
+def _furnished(world: World) -> List[str]:
+    command = ["--proc", "/proc", "--dev", "/dev"]
+    command += ["--bind", world.temporary, "/tmp"] if world.temporary else ["--tmpfs", "/tmp"]
+    return [*command, "--symlink", "../tmp", "/var/tmp", "--tmpfs", "/run"]
+
+
+def _bare() -> List[str]:
+    return [word for path in BARE_DEVICES for word in ("--dev-bind", path, path)]
+
+
 def _system(world: World) -> List[str]:
     links = {path: target for target, path in world.links}
     command: List[str] = []
     for path in SYSTEM:
+        if world.bare and path == "/opt":
+            continue
         command += ["--symlink", links[path], path] if path in links else ["--ro-bind-try", path, path]
     if world.etc:
         command += ["--ro-bind", world.etc, "/etc"]

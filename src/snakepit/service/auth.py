@@ -58,16 +58,24 @@ class Sessions:
 
     async def find(self, text: str) -> Session:
         """The session of a token; Unauthorized with words when there is none."""
-        key = digest(text)
+        return await self.use(digest(text))
+
+    async def use(self, key: bytes) -> Session:
+        """By the token's hash; it counts as used, and lives on."""
+        session = await self.look(key)
+        now = self._clock()
+        if now >= session.renew_at:
+            await self._renew(key, session, now)
+        return session
+
+    async def look(self, key: bytes) -> Session:
+        """By the token's hash, without using it."""
         session = self._cache.get(key)
         if session is None:
             session = await self._load(key)
-        now = self._clock()
-        if now >= session.expires_at:
+        if self._clock() >= session.expires_at:
             self._cache.pop(key, None)
             raise Unauthorized("Token expired")
-        if now >= session.renew_at:
-            await self._renew(key, session, now)
         return session
 
     def forget(self) -> None:

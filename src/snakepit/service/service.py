@@ -14,6 +14,7 @@ from typing import Protocol
 
 from snakepit.loop.loop import Loop
 from snakepit.service.auth import Limiter, Passwords, Sessions
+from snakepit.service.pipes.registry import Pipes
 from snakepit.store.database import Store
 
 
@@ -36,6 +37,8 @@ class Settings(Protocol):
     def until(self) -> str: ...
     @property
     def debug_http(self) -> bool: ...
+    @property
+    def max_snapshot_size_bytes(self) -> int: ...
 
 
 def utc_now() -> datetime:
@@ -53,19 +56,26 @@ class Service:
     sessions: Sessions = field(init=False)
     passwords: Passwords = field(init=False)
     limiter: Limiter = field(init=False)
+    pipes: Pipes = field(init=False)
     closing: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
         self.sessions = Sessions(self.store, self.clock, self.settings.token_ttl_s, self.settings.token_max_age_s)
         self.passwords = Passwords(self.settings.hash_rounds)
         self.limiter = Limiter(lambda: self.clock().timestamp())
+        self.pipes = Pipes(self.sessions, self.settings.data_root)
 
     async def access_changed(self) -> None:
         """After any change of users, groups, aliases or resource groups: nobody works with yesterday's rights."""
-        self.sessions.forget()
+        await self.tokens_changed()
         await self.loop.reload_access()
 
+    async def tokens_changed(self) -> None:
+        """After any end of a token: requests with it are refused, and what stands on it ends."""
+        self.sessions.forget()
+        await self.pipes.review()
+
     def close(self) -> None:
-        """Streams end promptly; jobs go on."""
+        """Streams and pipes end promptly; jobs go on."""
         self.closing.set()
-        self.passwords.close()
+        self.pipes.close()

@@ -24,7 +24,8 @@ STATUS_WORDS = {
     412: "Not in this state",
     413: "Too large",
     416: "No such range",
-    429: "Too many failed attempts",
+    429: "Too many failed attempts, or too many pipes",
+    503: "Not possible on this head at the moment",
 }
 
 
@@ -76,7 +77,7 @@ def _responses(route: Route, shapes: dict[str, Any]) -> dict[str, Any]:
     elif route.answer is not None:
         good["content"] = {"application/json": {"schema": _shape(route.answer, shapes)}}
     codes = {400, *route.errors} | ({401} if route.asks != "nobody" else set()) | ({413} if route.body else set())
-    responses = {"200": good}
+    responses = {str(route.status): good}
     for code in sorted(codes):
         content = {"application/json": {"schema": MESSAGE}}
         responses[str(code)] = {"description": STATUS_WORDS[code], "content": content}

@@ -24,6 +24,7 @@ class Route:
     query: Mapping[str, Field] = field(default_factory=dict)
     answer: Any = None  # a wire shape, list[...] of one, or None for an empty 200
     media_type: str = "application/json"
+    status: int = 200  # of a success
     errors: tuple[int, ...] = ()
     strict_query: bool = False
     raw_body: bool = False

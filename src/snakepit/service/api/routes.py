@@ -6,7 +6,7 @@ from starlette.responses import PlainTextResponse
 
 from snakepit.service.api.route import Route
 from snakepit.service.call import Call
-from snakepit.service.verbs import aliases, files, groups, job, jobs, login, nodes, submit, users
+from snakepit.service.verbs import aliases, files, groups, job, jobs, login, nodes, pipes, submit, users
 from snakepit.wire import shapes
 
 
@@ -104,6 +104,12 @@ FILES = tuple(
     for rest in ("/{path:path}", "")
     for method in ("GET", "PUT", "DELETE")
 )
+PIPES = tuple(
+    Route(
+        "GET", f"/pipes/{verb.__name__}", verb, query=query, strict_query=True, status=101, errors=(403, 404, 429, 503)
+    )
+    for verb, query in ((pipes.sftp, pipes.SFTP), (pipes.git, pipes.GIT), (pipes.rsync, pipes.RSYNC))
+)
 ROUTES = (
     Route("GET", "/hello", hello, asks="nobody", media_type="text/plain"),
     *JOBS,
@@ -112,4 +118,5 @@ ROUTES = (
     *NODES,
     *ALIASES,
     *FILES,
+    *PIPES,
 )

@@ -39,7 +39,9 @@ async def resolve(store: Store, root: Path, person: Person, entity: str) -> Plac
             return await _there(root / "shared", "The shared directory")
         case "job":
             return await _job(store, root, person, _checked(kind, id))
-    raise BadRequest(f"No such entity {entity[:60]!r}: there are home, user:<name>, group:<name>, shared and job:<number>")
+    raise BadRequest(
+        f"No such entity {entity[:60]!r}: there are home, user:<name>, group:<name>, shared and job:<number>"
+    )
 
 
 def _checked(kind: str, id: str) -> str:

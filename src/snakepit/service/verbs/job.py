@@ -40,6 +40,7 @@ async def remove(call: Call) -> None:
     if row.state is not State.DONE:
         raise WrongState("Only stopped jobs can be deleted")
     await call.service.loop.remove_job(row.id)
+    await call.service.pipes.review()
 
 
 async def share(call: Call) -> None:
@@ -56,6 +57,7 @@ async def unshare(call: Call) -> None:
     row = await _job(call)
     access.change_job(call.person, _rights(row))
     await call.service.store.write(jobs.set_group, row.id, call.path["group"], False)
+    await call.service.pipes.review()
 
 
 async def log(call: Call) -> Response:

@@ -33,7 +33,7 @@ async def authenticate(call: Call) -> shapes.Token:
 async def logout(call: Call) -> None:
     """End the token that asks."""
     await call.service.store.write(_end, call.signed_in.token)
-    call.service.sessions.forget()
+    await call.service.tokens_changed()
 
 
 def _end(c: Connection, token: int) -> None:
@@ -75,7 +75,7 @@ async def remove_token(call: Call) -> None:
     """End a token."""
     access.see_user(call.person, call.user)
     await call.service.store.write(tokens.delete, int(call.path["token"]), call.user)
-    call.service.sessions.forget()
+    await call.service.tokens_changed()
 
 
 def seconds(value: float | str, name: str, low_s: float = 0.0) -> float:

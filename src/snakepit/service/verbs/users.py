@@ -132,7 +132,7 @@ async def remove(call: Call) -> None:
     # The row goes last: what a crash cuts short can be asked for again, and nobody inherits a home.
     await service.store.read(_check_removable, user)
     await service.store.write(tokens.delete_of_user, user)
-    service.sessions.forget()
+    await service.tokens_changed()
     await _stop_jobs(call, user)
     await service.loop.remove_home(user)
     await service.store.write(users.delete, user)

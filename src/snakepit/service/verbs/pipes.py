@@ -1,0 +1,75 @@
+"""Pipes: the connection becomes stdin and stdout of a confined program on the head."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from snakepit.core.access import Person
+from snakepit.errors import BadRequest
+from snakepit.service.auth import digest
+from snakepit.service.call import Call, token_of
+from snakepit.service.pipes import programs, repository
+from snakepit.service.pipes.entity import Place, resolve
+from snakepit.service.pipes.programs import Program
+from snakepit.service.pipes.registry import Right
+from snakepit.service.pipes.rsync import rsync as rsync_program
+from snakepit.service.pipes.upgrade import handover_of
+from snakepit.wire.fields import Field, table
+
+ENTITY = Field("entity", words="home, user:<name>, group:<name>, shared, job:<number>")
+SFTP = table(ENTITY)
+RSYNC = table(
+    ENTITY,
+    Field("path", longest=4096, words="below the entity"),
+    Field("args", "texts", longest=100, words="the options of rsync --server, one by one"),
+)
+GIT = table(Field("repository", words="snapshots"), Field("service", words="receive-pack or upload-pack"))
+
+
+class Switched(Response):
+    """Everything was said already, on a connection that is no longer ours."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        return
+
+
+async def sftp(call: Call) -> Response:
+    """A pipe to sftp-server in the directory of an entity."""
+    place, right = await _entity(call)
+    return await _open(call, programs.sftp(place), right)
+
+
+async def rsync(call: Call) -> Response:
+    """A pipe to rsync --server in the directory of an entity."""
+    place, right = await _entity(call)
+    return await _open(call, rsync_program(place, call.query.get("path", ""), call.query.get("args", [])), right)
+
+
+async def git(call: Call) -> Response:
+    """A pipe to git in the repository of one's own snapshots."""
+    if call.query.get("repository", "snapshots") != "snapshots":
+        raise BadRequest("No such repository: there is snapshots")
+    settings = call.service.settings
+    path = await repository.snapshots(settings.data_root, call.person.id)
+    program = repository.git(path, call.query.get("service", ""), settings.max_snapshot_size_bytes)
+
+    async def right(person: Person) -> Place:
+        return program.place  # one's own, as long as one is somebody
+
+    return await _open(call, program, right)
+
+
+async def _entity(call: Call) -> tuple[Place, Right]:
+    service, entity = call.service, call.query.get("entity", "")
+
+    async def right(person: Person) -> Place:
+        return await resolve(service.store, service.settings.data_root.absolute(), person, entity)
+
+    return await right(call.person), right
+
+
+async def _open(call: Call, program: Program, right: Right) -> Response:
+    handover = handover_of(call.request)
+    await call.service.pipes.open(handover, call.person.id, digest(token_of(call.request)), program, right)
+    return Switched(status_code=101)
