@@ -123,6 +123,29 @@ def test_serve_comes_up_stops_cleanly_and_comes_up_again(place: Path) -> None:
     assert "Traceback" not in (place / "log").read_text()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="every other test here is run by an ordinary user already")
+def test_an_ordinary_user_can_serve_too(place: Path) -> None:
+    port, home = pick_free_port(), place / "nobody"
+    home.mkdir()
+    os.chown(home, 65534, 65534)
+    running = subprocess.Popen(
+        [PROGRAM, "serve", "--interface", "127.0.0.1", "--port", str(port), "--no-local-node"],
+        cwd="/",
+        env={**os.environ, "HOME": str(home)},
+        stderr=subprocess.PIPE,
+        user=65534,
+        group=65534,
+        extra_groups=[],
+    )
+    try:
+        wait_until(lambda: hello(port), timeout_s=60)
+        assert (home / ".snakepit" / "data" / "snakepit.db").stat().st_uid == 65534
+    finally:
+        running.terminate()
+        running.communicate(timeout=20)
+    assert running.returncode == 0
+
+
 def test_a_second_service_and_a_taken_port_are_refused_in_one_line(place: Path) -> None:
     port = pick_free_port()
     running = serve(place, port, "--no-local-node")

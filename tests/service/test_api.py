@@ -65,7 +65,7 @@ def test_the_docs_page_names_every_route_and_fetches_nothing_from_elsewhere(hous
 
 
 SCHEMA = schemathesis.openapi.from_dict(document(ROUTES))
-EXAMPLES = 5
+EXAMPLES = 10
 
 
 def operations() -> list[Any]:

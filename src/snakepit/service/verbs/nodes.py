@@ -17,13 +17,16 @@ from snakepit.wire import shapes
 from snakepit.wire.fields import Field, table
 
 PROPERTIES = (
-    Field("password", longest=1000, words="of an LXD endpoint"),
     Field("resources", longest=2000, words='declared ones, such as "2:GeForce GTX 1070"'),
     Field("isolation", choices=("auto", "sandbox", "none")),
     Field("slots", "whole", low=1, high=100_000),
     Field("mounts", longest=2000, words="such as /scratch:rw,/datasets:ro"),
 )
-NEW_NODE = table(Field("endpoint", required=True, longest=1000), *PROPERTIES)
+NEW_NODE = table(
+    Field("endpoint", required=True, longest=1000),
+    Field("password", longest=1000, words="of an LXD endpoint"),
+    *PROPERTIES,
+)
 CHANGED_NODE = table(*PROPERTIES)
 DRAIN = table(Field("reason"))
 
@@ -88,6 +91,7 @@ async def add(call: Call) -> None:
         raise BadRequest("Node with same id already registered")
     properties = dict(call.body)
     endpoint = properties.pop("endpoint")
+    properties.pop("password", None)  # for adding only: properties are kept, and shown to engines at every start
     with _in_original_words("Problem adding node"):
         await call.service.loop.add_node(node, endpoint, properties)
 
