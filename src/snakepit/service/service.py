@@ -1,0 +1,81 @@
+"""What the verbs stand on: the store, the loop, the settings, a clock, who is signed in. Held, not inherited.
+
+The settings are a Protocol because `config` lies above this room; whatever has these members will do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Protocol
+
+from snakepit.loop.loop import Loop
+from snakepit.service.auth import Limiter, Passwords, Sessions
+from snakepit.service.pipes.registry import Pipes
+from snakepit.store.database import Store
+
+
+class Settings(Protocol):
+    """What the service wants to know of the configuration."""
+
+    @property
+    def data_root(self) -> Path: ...
+    @property
+    def query_limit(self) -> int: ...
+    @property
+    def open_registration(self) -> bool: ...
+    @property
+    def token_ttl_s(self) -> float: ...
+    @property
+    def token_max_age_s(self) -> float: ...
+    @property
+    def hash_rounds(self) -> int: ...
+    @property
+    def until(self) -> str: ...
+    @property
+    def debug_http(self) -> bool: ...
+    @property
+    def max_snapshot_size_bytes(self) -> int: ...
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass(slots=True)
+class Service:
+    """One running service."""
+
+    store: Store
+    loop: Loop
+    settings: Settings
+    clock: Callable[[], datetime] = utc_now
+    sessions: Sessions = field(init=False)
+    passwords: Passwords = field(init=False)
+    limiter: Limiter = field(init=False)
+    pipes: Pipes = field(init=False)
+    closing: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        self.sessions = Sessions(self.store, self.clock, self.settings.token_ttl_s, self.settings.token_max_age_s)
+        self.passwords = Passwords(self.settings.hash_rounds)
+        self.limiter = Limiter(lambda: self.clock().timestamp())
+        self.pipes = Pipes(self.sessions, self.settings.data_root)
+
+    async def access_changed(self) -> None:
+        """After any change of users, groups, aliases or resource groups: nobody works with yesterday's rights."""
+        await self.tokens_changed()
+        await self.loop.reload_access()
+
+    async def tokens_changed(self) -> None:
+        """After any end of a token: requests with it are refused, and what stands on it ends."""
+        self.sessions.forget()
+        await self.pipes.review()
+
+    def close(self) -> None:
+        """Streams and pipes end promptly; jobs go on."""
+        self.closing.set()
+        self.pipes.close()
