@@ -278,3 +278,17 @@ def test_continuing_keeps_what_was_kept(pit: Pit) -> None:
 def test_a_default_request_stands_in_the_project(pit: Pit) -> None:
     (pit.project / ".pitrequest.txt").write_text("2:[]\n")
     assert 'Resources:  "2:[]"\n' in pit.ok("put", "T", "-s", "-d", "true")
+
+
+def test_a_failed_job_is_tried_again_and_shows_all_attempts(pit: Pit) -> None:
+    number = pit.submit("exit $((ATTEMPT + 3))", "T", "[]", "--retries", "1")
+    assert pit.run("wait", str(number)).returncode == 4
+    shown = pit.ok("show", f"job:{number}")
+    assert re.search(
+        r"\nAttempts: +\n  0: failed - .* \(status codes: 3\)\n  1: failed - .* \(status codes: 4\)\n", shown
+    )
+
+
+def test_a_job_can_end_with_its_first_process(pit: Pit) -> None:
+    script = "[ $PROCESS_INDEX = 0 ] || sleep 300"
+    assert pit.run("run", "T", "2:[]", "-s", "-l", "--until", "any", "-d", script).returncode == 0

@@ -84,7 +84,7 @@ class Client:
         """JSON in, JSON out (None for an empty answer)."""
         found = _decoded(self.answer(method, path, body, headers, limit_s))
         if self._trace and found is not None:
-            self._trace(f"- BODY {json.dumps(_without_secrets(found))}")
+            self.told(f"- BODY {json.dumps(_without_secrets(found))}")
         return found
 
     def answer(
@@ -119,9 +119,13 @@ class Client:
             if body is not None:
                 self._trace(f"- BODY {json.dumps(_without_secrets(body))}")
         answer = self._link.ask(method, path, self._headers(body is not None, headers), data, limit_s=limit_s)
-        if self._trace:
-            self._trace(f"RECEIVING CODE {answer.status}")
+        self.told(f"RECEIVING CODE {answer.status}")
         return answer
+
+    def told(self, text: str) -> None:
+        """For those who watch what is sent and received."""
+        if self._trace:
+            self._trace(text)
 
     def _headers(self, json_body: bool, more: dict[str, str] | None) -> dict[str, str]:
         headers = {"X-Auth-Token": self.token, "Accept": "*/*", "User-Agent": f"pit/{__version__}"}

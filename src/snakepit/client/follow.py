@@ -46,6 +46,7 @@ def log(client: Client, job: int, follow: bool, lines: int | None) -> Iterator[b
     counted = lines is None or start.isdigit()
     offset = int(start) if start.isdigit() else 0
     while True:
+        client.told("- STREAM")
         try:
             for block in answer.blocks():
                 offset += len(block)

@@ -40,7 +40,11 @@ def out_bytes(data: bytes) -> None:
 def json_out(value: object) -> None:
     import json
 
-    sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=2 if sys.stdout.isatty() else None) + "\n")
+    indent = 2 if sys.stdout.isatty() else None
+    text = json.dumps(value, ensure_ascii=False, indent=indent)
+    if not text.replace("\n", "").isprintable():  # JSON has its own way to write out what a terminal would obey
+        text = json.dumps(value, indent=indent)
+    sys.stdout.write(text + "\n")
 
 
 def talk(text: str) -> None:

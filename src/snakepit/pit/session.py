@@ -21,9 +21,10 @@ def open_client() -> Client:
     if account is not None:
         return _client(connection, account, None)
     account = files.load_account()
-    wanted, password = os.environ.get("PIT_USER", ""), ask.given_password()
+    wanted = os.environ.get("PIT_USER", "")
     if account is not None and wanted and wanted != account.user:
         # Somebody else for this one command: nothing is written down.
+        password = ask.given_password()
         if password is None:
             raise SnakepitError(
                 f"PIT_USER is {wanted}, but {account.path} is of {account.user}: set PIT_PASSWORD too, or use pit login"
