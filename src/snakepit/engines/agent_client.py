@@ -155,6 +155,9 @@ class AgentEngine:
         gone = set(attempts)
         self._offsets = {process: end for process, end in self._offsets.items() if process.attempt not in gone}
 
+    async def forget(self, user: str) -> None:
+        await self._ask("forget", user=user)
+
     async def watch(self, offsets: Mapping[ProcessId, int]) -> AsyncIterator[Event]:
         self._offsets = {**self._offsets, **offsets}
         while not self._closed.is_set():

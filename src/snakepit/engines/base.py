@@ -156,6 +156,10 @@ class Engine(Protocol):
         """Forget them (ended ones; living ones are killed first) and leave a tombstone."""
         ...
 
+    async def forget(self, user: str) -> None:
+        """Throw away what the node keeps for this user (a home of its own there, with caches)."""
+        ...
+
     def watch(self, offsets: Mapping[ProcessId, int]) -> AsyncIterator[Event]:
         """What happens there, for ever: first Online (or Offline), then events; reconnects by itself.
 

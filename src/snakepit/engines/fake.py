@@ -188,6 +188,9 @@ class FakeEngine:
             del node.held[id]
             self._offsets.pop(id, None)
 
+    async def forget(self, user: str) -> None:
+        self._reached()  # nothing is kept for anybody
+
     async def watch(self, offsets: Mapping[ProcessId, int]) -> AsyncIterator[Event]:
         self._offsets = {**self._offsets, **offsets}
         while not self._closed:

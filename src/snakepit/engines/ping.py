@@ -20,13 +20,12 @@ def may_ping(gid: int) -> bool:
 
 
 def allow_ping(gid: int) -> bool:
-    """Whether members of `gid` can ping now. An admin's own choice (a range that is not empty) is left alone."""
+    """Whether members of `gid` can ping now. The range is made wider where it must be, never narrower."""
     if may_ping(gid):
         return True
     try:
         low, high = map(int, RANGE.read_text().split())
-        if low > high:
-            RANGE.write_text(f"{gid} {gid}")
+        RANGE.write_text(f"{gid} {gid}" if low > high else f"{min(low, gid)} {max(high, gid)}")
     except (OSError, ValueError):
         return False
     return may_ping(gid)

@@ -9,6 +9,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from typing import List
 
 from snakepit.engines.agent.complaint import complain
@@ -20,6 +21,8 @@ from snakepit.engines.agent.trash import take_out
 
 LOG_LIMIT = 1 << 20
 HOME_EVERY_S = 30
+LOCK_TRIES = 150
+LOCK_PAUSE_S = 0.02
 
 
 def main(arguments: List[str]) -> int:
@@ -53,17 +56,32 @@ def _detached(top: str, cluster: str, version: str, writer: int) -> None:
         for source, target in ((null, 0), (null, 1), (log, 2)):
             os.dup2(source, target)
         lock = os.open("lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.write(writer, b"ready")  # another one serves here already
-        else:
+        if _take(lock):
             os.pwrite(lock, str(os.getpid()).ljust(20).encode(), 0)  # for people: always as long, so never without room
             _serve(top, cluster, version, writer)
+        else:
+            os.write(writer, b"ready")  # another one serves here already
     except Exception:
         complain()
     finally:
         os._exit(0)
+
+
+def _take(lock: int) -> bool:
+    """Whether the place is ours. A child that a dead agent had just forked may hold its lock a moment longer."""
+    for _ in range(LOCK_TRIES):
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except OSError:
+            pass
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as other:
+            try:
+                other.connect(SOCKET)
+                return False
+            except OSError:
+                time.sleep(LOCK_PAUSE_S)
+    return False
 
 
 def _serve(top: str, cluster: str, version: str, writer: int) -> None:

@@ -13,6 +13,7 @@ from snakepit.engines.agent.reactor import Reactor
 from snakepit.engines.agent.records import Records
 from snakepit.engines.agent.refusal import Refusal, not_now, rejected
 from snakepit.engines.agent.supervisor import Supervisor
+from snakepit.engines.agent.trash import forget_home
 
 SOCKET = "socket"
 PEER = struct.Struct("3i")
@@ -69,6 +70,10 @@ class Server:
 
     def clean(self, talk: "Talk", ask: Dict[str, Any]) -> None:
         self.supervisor.clean(ask["attempts"], lambda: talk.answer(ask, {}))
+
+    def forget(self, talk: "Talk", ask: Dict[str, Any]) -> Dict[str, Any]:
+        forget_home(self.records.top, ask["user"])
+        return {}
 
     def watch(self, talk: "Talk", ask: Dict[str, Any]) -> None:
         self.watcher = talk
@@ -153,6 +158,7 @@ VERBS: "Dict[str, Callable[[Server, Talk, Dict[str, Any]], Any]]" = {
     "look": Server.look,
     "stop": Server.stop,
     "clean": Server.clean,
+    "forget": Server.forget,
     "watch": Server.watch,
     "ack": Server.ack,
     "retire": Server.retire,

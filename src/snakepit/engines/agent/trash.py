@@ -6,6 +6,7 @@ import uuid
 from typing import Any
 
 from snakepit.engines.agent.aside import fork_aside
+from snakepit.engines.agent.refusal import rejected
 
 
 def throw_away(top: str, directory: str) -> None:
@@ -20,6 +21,18 @@ def throw_away(top: str, directory: str) -> None:
         empty(aside)
     else:
         fork_aside(lambda: empty(aside))
+
+
+def forget_home(top: str, user: str) -> None:
+    """The home of a user who is no more. One that still runs there writes into the trash from now on."""
+    if not user or "/" in user or user in (".", ".."):
+        raise rejected("not a user id: {!r}".format(user))
+    aside = os.path.join(top, "trash", "home-" + uuid.uuid4().hex[:8])
+    try:
+        os.rename(os.path.join(top, "homes", user), aside)
+    except OSError:
+        return  # never had one
+    fork_aside(lambda: empty(aside))
 
 
 def take_out(top: str) -> None:
