@@ -148,9 +148,6 @@ class Passwords:
             return False
         return await asyncio.get_running_loop().run_in_executor(self._threads, bcrypt.checkpw, plain, hashed)
 
-    def close(self) -> None:
-        self._threads.shutdown(wait=False, cancel_futures=True)
-
 
 def check_password(password: str) -> None:
     if not password:
