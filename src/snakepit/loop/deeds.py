@@ -158,6 +158,12 @@ class Deeds:
         except EngineError as error:
             log.info("node %s: cleaning is put off: %s", node, error)
 
+    async def forget_on(self, node: str, user: str) -> None:
+        try:
+            await self._nodes[node].engine.forget(user)
+        except EngineError as error:
+            log.warning("node %s keeps the home of user %s, who was removed: %s", node, user, error)
+
     async def look_for(self, node: str, wanted: Sequence[ProcessId], lost: Ended) -> None:
         """Those that were running before this question and are not there are lost."""
         try:

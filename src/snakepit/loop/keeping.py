@@ -59,9 +59,9 @@ async def sweep(store: Store, root: Path) -> None:
         there = [int(path.name) for path in _listed(root / "pits") if path.name.isdigit()]
         for id in await store.read(_unknown, there):
             await asyncio.to_thread(drop_job, root, id)
-        wanted = await store.read(jobs.archives)
+        wanted = {Path(path).name for path in await store.read(jobs.archives)}
         for path in _listed(root / "inputs"):
-            if str(path) not in wanted:
+            if path.name not in wanted:
                 await asyncio.to_thread(path.unlink, True)
     except (SnakepitError, OSError) as error:
         log.error("what a crash left stays until the next start: %s", error)

@@ -185,7 +185,9 @@ class Loop:
         await remove_job(self._store, self._settings.root, job)
 
     async def remove_home(self, user: str) -> None:
+        """All data of a user who is no more, on the head and on the nodes."""
         await asyncio.to_thread(drop_user, self._settings.root, user)
+        await asyncio.gather(*(self._deeds.forget_on(node, user) for node in list(self._live.nodes)))
 
     def is_live(self, job: int) -> bool:
         return job in self._live.jobs or job in self._fresh
