@@ -1,8 +1,10 @@
 """Nodes, their resources' groups, aliases."""
 
+from pathlib import Path
+
 import httpx
 
-from tests.service.house import House, done, submit
+from tests.service.house import House, done, open_house, submit
 from tests.waiting import wait_until
 
 
@@ -60,6 +62,14 @@ def test_properties_of_a_node_can_be_set(admin: httpx.Client) -> None:
     assert admin.get("/nodes/n0").json()["slots"] == 3
     assert admin.post("/nodes/n0", json={"colour": "red"}).status_code == 400
     assert admin.post("/nodes/n9", json={"slots": 3}).status_code == 404
+
+
+def test_the_configured_slots_count_for_nodes_that_say_nothing(tmp_path: Path) -> None:
+    with open_house(tmp_path, node=False, slots=3) as house:
+        admin = house.user("root")
+        admin.put("/nodes/a", json={"endpoint": "local:"})
+        admin.put("/nodes/b", json={"endpoint": "local:", "slots": 5})
+        assert [admin.get(f"/nodes/{node}").json()["slots"] for node in "ab"] == [3, 5]
 
 
 def test_an_alias_names_a_model(admin: httpx.Client, anna: httpx.Client) -> None:

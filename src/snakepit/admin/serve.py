@@ -25,6 +25,7 @@ from snakepit.config import Settings
 from snakepit.errors import SnakepitError
 from snakepit.service.app import Service, make_app
 from snakepit.service.pipes.upgrade import PipeProtocol
+from snakepit.service.verbs.nodes import add_node
 from snakepit.store import meta, nodes
 from snakepit.store.database import Store
 
@@ -125,7 +126,7 @@ async def register_local_node(service: Service, wanted: bool) -> None:
         return
     if wanted and not await service.store.read(nodes.ids):
         try:
-            await service.loop.add_node("n0", "local:", {})
+            await add_node(service, "n0", "local:", {})
         except SnakepitError as problem:
             log.error("this machine could not be registered as node n0: %s", problem.message)
             return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from sqlalchemy import Connection
 
@@ -11,6 +12,7 @@ from snakepit.core import access
 from snakepit.errors import BadRequest, Conflict, EngineError
 from snakepit.service.call import Call
 from snakepit.service.dates import iso
+from snakepit.service.service import Service
 from snakepit.store import aliases, nodes
 from snakepit.store.rows import NodeRow
 from snakepit.wire import shapes
@@ -93,7 +95,13 @@ async def add(call: Call) -> None:
     endpoint = properties.pop("endpoint")
     properties.pop("password", None)  # for adding only: properties are kept, and shown to engines at every start
     with _in_original_words("Problem adding node"):
-        await call.service.loop.add_node(node, endpoint, properties)
+        await add_node(call.service, node, endpoint, properties)
+
+
+async def add_node(service: Service, node: str, endpoint: str, properties: dict[str, Any]) -> None:
+    """With the configured number of slots, where none was given."""
+    default = {"slots": service.settings.slots} if service.settings.slots else {}
+    await service.loop.add_node(node, endpoint, {**default, **properties})
 
 
 async def change(call: Call) -> None:
