@@ -1,9 +1,11 @@
 """Stopping a job in every state; preparations that hang, last too long, or stand in each other's way."""
 
+import contextlib
 import os
 import signal
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -137,3 +139,28 @@ def test_what_cannot_be_cloned_fails_the_job_and_says_why(me: User) -> None:
     assert (job["outcome"], job["exitCode"]) == ("failed", 1)
     assert "refused" in job["reason"]
     assert "[prepare]" in me.log(job["id"])
+
+
+def test_a_service_killed_while_it_prepares_leaves_no_program_and_begins_again(
+    cluster: Cluster, me: User, hanging: str
+) -> None:
+    number = me.submit("true", origin=hanging)
+    me.reaches(number, PREPARING)
+    wait_until(lambda: programs_about(hanging), message="git calls the origin")
+    cluster.serving.kill()
+    wait_until(lambda: not programs_about(hanging), message="git went with its service")
+    cluster.serving.start_again()
+    wait_until(lambda: programs_about(hanging), message="git calls the origin again")
+    assert me.state(number) == PREPARING
+    stops(me, number, cluster)
+    wait_until(lambda: not programs_about(hanging), message="git is stopped")
+
+
+def programs_about(text: str) -> list[Path]:
+    """Processes that have this in their command line."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if text.encode() in path.read_bytes():
+                found.append(path)
+    return found
