@@ -59,6 +59,8 @@ class Settings:
     reserve_mem_bytes: int = 1_000_000_000
     max_log_size_bytes: int = 1_000_000_000
     max_snapshot_size_bytes: int = 5_000_000_000
+    max_user_size_bytes: int = 0  # 0: no limit
+    max_group_size_bytes: int = 0
     keep_src_s: float = 7 * DAY_S
     keep_jobs_s: float = 365 * DAY_S
     keep_trash_s: float = 30 * DAY_S
@@ -286,6 +288,8 @@ KEYS: dict[str, Key] = {
     "reserveMem": Key("reserve_mem_bytes", _size),
     "maxLogSize": Key("max_log_size_bytes", _size),
     "maxSnapshotSize": Key("max_snapshot_size_bytes", _size),
+    "maxUserSize": Key("max_user_size_bytes", _size),
+    "maxGroupSize": Key("max_group_size_bytes", _size),
     "keepSrc": Key("keep_src_s", _time(), render_duration),
     "keepJobs": Key("keep_jobs_s", _time(), render_duration),
     "keepTrash": Key("keep_trash_s", _time(), render_duration),

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from snakepit.errors import BadRequest
-from snakepit.service.verbs.files import NoSuchRange, parse_range
+from snakepit.service.verbs.contents import NoSuchRange, parse_range
 from tests.service.house import House, done, submit
 from tests.waiting import wait_until
 

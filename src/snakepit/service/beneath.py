@@ -5,6 +5,7 @@ No path is ever compared by its text. Everything here blocks: call it on a threa
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import secrets
@@ -16,11 +17,14 @@ from pathlib import Path
 
 from snakepit.errors import BadRequest, Forbidden, NotFound, SnakepitError
 from snakepit.source.sweep import remove_tree
+from snakepit.wire.tree import DIRECTORY, FILE, PART
 
-DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# Non-blocking, or opening a pipe that a job left there would wait for a writer for ever.
-FILE = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 LONGEST_PATH = 4096
+ENTRIES_AT_ONCE = 2000
+
+
+# What a name or a size that somebody sent may bring about.
+REFUSALS = (errno.ENAMETOOLONG, errno.EINVAL, errno.EFBIG, errno.ENXIO, errno.EEXIST, errno.ENOTEMPTY, errno.EBUSY)
 
 
 class NoSpace(SnakepitError):
@@ -100,6 +104,75 @@ def listing(base: Path, path: str) -> tuple[list[str], list[str]]:
     return sorted(directories), sorted(files)
 
 
+def details(base: Path, path: str) -> Iterator[list[tuple[str, os.stat_result]]]:
+    """Names and stats of directories and files, as they come, many at a time."""
+    with directory(base, components(path)) as handle, speaking(path), os.scandir(handle) as entries:
+        found: list[tuple[str, os.stat_result]] = []
+        for entry in entries:
+            try:
+                status = entry.stat(follow_symlinks=False)
+            except FileNotFoundError:
+                continue  # gone since
+            if stat.S_ISDIR(status.st_mode) or stat.S_ISREG(status.st_mode):
+                found.append((entry.name, status))
+            if len(found) >= ENTRIES_AT_ONCE:
+                yield found
+                found = []
+        yield found
+
+
+def move(base: Path, source: str, target: str) -> None:
+    """A file takes the place of another (or a free one), at once and whole."""
+    old, new = components(source), components(target)
+    if not old or not new:
+        raise BadRequest("This is a directory")
+    with directory(base, old[:-1]) as parent, directory(base, new[:-1]) as goal, speaking(old[-1]):
+        found = os.stat(old[-1], dir_fd=parent, follow_symlinks=False)
+        if not stat.S_ISREG(found.st_mode):
+            raise BadRequest(f"{old[-1]!r} is not a file")
+        refuse_link(goal, new[-1])
+        os.rename(old[-1], new[-1], src_dir_fd=parent, dst_dir_fd=goal)
+
+
+@contextmanager
+def new_directory(base: Path, path: str, replace: bool) -> Iterator[int]:
+    """A handle to fill a directory by. A new one comes to its place when it is whole, and is gone if it never is;
+    with `replace` one that is there is filled as it is."""
+    names = components(path)
+    if replace:
+        if names:
+            with contextlib.suppress(BadRequest):  # already existing
+                make_directories(base, path)
+        with directory(base, names) as handle:
+            yield handle
+        return
+    if not names:
+        raise BadRequest("Target directory is existing. Use force option to overwrite what is in it.")
+    with directory(base, names[:-1]) as parent, speaking(names[-1]):
+        if _exists(parent, names[-1]):
+            raise BadRequest("Target directory is existing. Use force option to overwrite what is in it.")
+        aside = f".{secrets.token_hex(8)}{PART}"
+        os.mkdir(aside, 0o750, dir_fd=parent)
+        try:
+            handle = os.open(aside, DIRECTORY, dir_fd=parent)
+            try:
+                yield handle
+            finally:
+                os.close(handle)
+            os.rename(aside, names[-1], src_dir_fd=parent, dst_dir_fd=parent)
+        except BaseException:
+            shutil.rmtree(aside, ignore_errors=True, dir_fd=parent)
+            raise
+
+
+def _exists(parent: int, name: str) -> bool:
+    try:
+        os.stat(name, dir_fd=parent, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
+
+
 def make_directories(base: Path, path: str) -> None:
     """mkdir -p; one that is there already is an error, as in the original."""
     names = components(path)
@@ -172,7 +245,7 @@ def speaking(name: str) -> Iterator[None]:
             raise Forbidden("Symbolic links are not followed") from problem
         if problem.errno in (errno.ENOSPC, errno.EDQUOT):
             raise NoSpace("The disk of the service is full") from problem
-        if problem.errno in (errno.ENAMETOOLONG, errno.EINVAL, errno.EFBIG, errno.ENXIO, errno.EEXIST):
+        if problem.errno in REFUSALS:
             raise BadRequest(f"{name[:40]!r}: {problem.strerror}") from problem
         raise
     except UnicodeEncodeError as problem:

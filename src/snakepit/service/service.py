@@ -15,6 +15,8 @@ from typing import Protocol
 from snakepit.loop.loop import Loop
 from snakepit.service.auth import Limiter, Passwords, Sessions
 from snakepit.service.pipes.registry import Pipes
+from snakepit.service.usage import Limits, Owner
+from snakepit.store import jobs
 from snakepit.store.database import Store
 
 
@@ -41,6 +43,10 @@ class Settings(Protocol):
     def debug_http(self) -> bool: ...
     @property
     def max_snapshot_size_bytes(self) -> int: ...
+    @property
+    def max_user_size_bytes(self) -> int: ...
+    @property
+    def max_group_size_bytes(self) -> int: ...
 
 
 def utc_now() -> datetime:
@@ -59,6 +65,7 @@ class Service:
     passwords: Passwords = field(init=False)
     limiter: Limiter = field(init=False)
     pipes: Pipes = field(init=False)
+    limits: Limits = field(init=False)
     closing: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
@@ -66,6 +73,8 @@ class Service:
         self.passwords = Passwords(self.settings.hash_rounds)
         self.limiter = Limiter(lambda: self.clock().timestamp())
         self.pipes = Pipes(self.sessions, self.settings.data_root)
+        sizes = self.settings.max_user_size_bytes, self.settings.max_group_size_bytes
+        self.limits = Limits(*sizes, self._directories)
 
     async def access_changed(self) -> None:
         """After any change of users, groups, aliases or resource groups: nobody works with yesterday's rights."""
@@ -81,3 +90,12 @@ class Service:
         """Streams and pipes end promptly; jobs go on."""
         self.closing.set()
         self.pipes.close()
+        self.limits.close()
+
+    async def _directories(self, owner: Owner) -> list[Path]:
+        """What counts for a user's or group's limit: of a user, the directories of the jobs too."""
+        root = self.settings.data_root
+        if owner.kind == "group":
+            return [root / "groups" / owner.id]
+        owned = await self.store.read(jobs.of_user, owner.id)
+        return [root / "home" / owner.id, *(root / "pits" / str(job.id) for job in owned)]

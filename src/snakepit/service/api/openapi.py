@@ -26,6 +26,7 @@ STATUS_WORDS = {
     416: "No such range",
     429: "Too many failed attempts, or too many pipes",
     503: "Not possible on this head at the moment",
+    507: "No room: the limit of a user or group is reached, or the disk is full",
 }
 
 

@@ -23,6 +23,7 @@ JOBS = (
     Route("DELETE", "/jobs/{job}", job.remove, errors=(403, 404, 412)),
     Route("POST", "/jobs/{job}/stop", job.stop, errors=(403, 404, 412)),
     Route("GET", "/jobs/{job}/log", job.log, query=job.LOG, media_type="text/plain", errors=(403, 404)),
+    Route("GET", "/jobs/{job}/targz", files.targz, media_type="application/gzip", errors=(403, 404)),
     Route("GET", "/jobs/{job}/why", jobs.why, answer=shapes.Reasons, errors=(404,)),
     Route("GET", "/jobs/{job}/wait", jobs.wait, query=jobs.WAIT, answer=shapes.JobDetails, errors=(404,)),
     Route("POST", "/jobs/{job}/rerun", submit.rerun, answer=shapes.JobId, errors=(403, 404, 406, 409, 412)),
@@ -92,7 +93,8 @@ FILES = tuple(
         f"{place}/simplefs/{{aspect}}{rest}",
         verb,
         media_type="application/octet-stream",
-        errors=(403, 404, 416),
+        query=files.QUERY,
+        errors=(403, 404, 416, 507),
         raw_body=method == "PUT",
     )
     for place, verb in (
@@ -102,7 +104,7 @@ FILES = tuple(
         ("/jobs/{job}", files.job),
     )
     for rest in ("/{path:path}", "")
-    for method in ("GET", "PUT", "DELETE")
+    for method in ("GET", "PUT", "POST", "DELETE")
 )
 PIPES = tuple(
     Route(

@@ -15,6 +15,7 @@ from snakepit.service.pipes.programs import Program
 from snakepit.service.pipes.registry import Right
 from snakepit.service.pipes.rsync import rsync as rsync_program
 from snakepit.service.pipes.upgrade import handover_of
+from snakepit.service.usage import owner_of
 from snakepit.wire.fields import Field, table
 
 ENTITY = Field("entity", words="home, user:<name>, group:<name>, shared, job:<number>")
@@ -43,7 +44,10 @@ async def sftp(call: Call) -> Response:
 async def rsync(call: Call) -> Response:
     """A pipe to rsync --server in the directory of an entity."""
     place, right = await _entity(call)
-    return await _open(call, rsync_program(place, call.query.get("path", ""), call.query.get("args", [])), right)
+    options = call.query.get("args", [])
+    if place.writable and "--sender" not in options:
+        await call.service.limits.check(owner_of(place.directory))
+    return await _open(call, rsync_program(place, call.query.get("path", ""), options), right)
 
 
 async def git(call: Call) -> Response:

@@ -26,6 +26,7 @@ from snakepit.core.origin import read_origin
 from snakepit.errors import BadRequest, CannotFulfill, Forbidden, NotFound, WrongState
 from snakepit.service import beneath
 from snakepit.service.call import Call
+from snakepit.service.usage import Owner
 from snakepit.service.verbs.login import seconds
 from snakepit.store import jobs
 from snakepit.store.rows import JobInput, JobRow, NewJob
@@ -83,6 +84,7 @@ async def submit(call: Call) -> shapes.JobId:
         await _check_continued(call, continued)
     if body.get("priority", 0) > 0:
         access.administer(person)
+    await call.service.limits.check(Owner("user", person.id))
     source = await _source(call, key)
     new = NewJob(
         user=person.id,
@@ -115,6 +117,7 @@ async def rerun(call: Call) -> shapes.JobId:
     row, given = await call.service.store.read(_job_and_input, call.job)
     access.change_job(call.person, JobRights(row.user, row.groups))
     check_request(call, row.request)
+    await call.service.limits.check(Owner("user", call.person.id))
     archive = ""
     if given.archive:
         archive = await asyncio.to_thread(_same_archive, call.service.settings.data_root, Path(given.archive))
