@@ -78,6 +78,8 @@ def engines(settings: Settings, cluster: str, epoch: int) -> Callable[[str, str,
                 mounts=node_mounts(str(properties.get("mounts", ""))),
                 port_range=settings.port_range,
                 hidden=(str(settings.data_root.absolute()),),
+                reserve_cpus=settings.reserve_cpus,
+                reserve_mem_bytes=settings.reserve_mem_bytes,
             )
             return LocalEngine(node, settings.data_root.absolute() / "nodes" / node, cluster, epoch, options)
         raise BadRequest(f'There is no engine for the endpoint "{endpoint}": use "local:"')

@@ -8,16 +8,19 @@ from __future__ import annotations
 import asyncio
 import os
 import pwd
+import socket
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from snakepit.core.domains import Mount
 from snakepit.engines.agent import gpus
 from snakepit.engines.agent_client import AgentEngine, Streams
 from snakepit.engines.agent_wire import Body
+from snakepit.engines.base import Session
+from snakepit.engines.inside import Handed
 from snakepit.engines.package import agent_package
 from snakepit.errors import ConfigError, Rejected, Unreachable
 
@@ -44,6 +47,8 @@ class LocalOptions:
     python: str = ""  # empty: `reachable_python`
     hidden: tuple[str, ...] = ()  # directories no process may see (the data root)
     run_as: Account | None = None
+    reserve_cpus: int = 0  # what the head keeps for itself: offered to no job
+    reserve_mem_bytes: int = 0
 
     def __post_init__(self) -> None:
         if self.isolation not in ("auto", "sandbox", "none"):
@@ -67,8 +72,14 @@ class LocalEngine(AgentEngine):
     """The Engine of this machine."""
 
     def __init__(self, node: str, state_dir: Path, cluster: str, epoch: int, options: LocalOptions) -> None:
-        self.node = node
+        self.node, self._options = node, options
         super().__init__(SocketWay(state_dir, cluster, options), cluster, epoch, options.body())
+
+    async def probe(self) -> Inventory:
+        found = await super().probe()
+        kept = self._options
+        cpus, mem_bytes = found.cpus - kept.reserve_cpus, found.mem_bytes - kept.reserve_mem_bytes
+        return replace(found, cpus=max(1, cpus), mem_bytes=max(0, mem_bytes))
 
 
 class SocketWay:
@@ -90,13 +101,29 @@ class SocketWay:
         except OSError as error:
             raise Unreachable(f"the agent does not answer: {error}") from None
 
+    async def session(self, ask: Body) -> Session:
+        try:
+            line = await self._dial()
+        except OSError as error:
+            raise Unreachable(f"the agent does not answer: {error}") from None
+        return await Handed.open(line, ask)
+
     async def _connect(self) -> Streams:
+        return await asyncio.open_unix_connection(sock=await self._dial(), limit=BUFFER)
+
+    async def _dial(self) -> socket.socket:
         # By way of a handle, as the path may be longer than the 107 bytes a socket's name can have.
         directory = os.open(self._state_dir, os.O_PATH | os.O_DIRECTORY)
+        line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        line.setblocking(False)
         try:
-            return await asyncio.open_unix_connection(f"/proc/self/fd/{directory}/socket", limit=BUFFER)
+            await asyncio.get_running_loop().sock_connect(line, f"/proc/self/fd/{directory}/socket")
+        except BaseException:
+            line.close()
+            raise
         finally:
             os.close(directory)
+        return line
 
     async def _start(self) -> None:
         try:

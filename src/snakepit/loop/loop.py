@@ -270,9 +270,22 @@ class Loop:
                 await asyncio.sleep(delay_s)
                 delay_s = min(5.0, delay_s * 2)
                 continue
+            except Exception:
+                # One write that cannot be done does not take the others of the turn with it.
+                log.exception("a turn cannot be written down as a whole; its parts are")
+                moved = await self._write_apart(changes)
             for job in moved:
                 log.error("job %d was changed by somebody else; the service must be restarted to see it", job)
             return
+
+    async def _write_apart(self, changes: Changes) -> list[int]:
+        moved: list[int] = []
+        for write in changes.writes:
+            try:
+                moved += await self._store.write(apply, [write])
+            except Exception:
+                log.exception("not written down: %s", write)
+        return moved
 
     def _act(self, changes: Changes) -> None:
         for word in changes.after:
