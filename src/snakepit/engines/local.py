@@ -6,6 +6,7 @@ Nothing of a user ever runs as root: an engine in a root process needs the accou
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import pwd
 import socket
@@ -19,12 +20,13 @@ from snakepit.core.domains import Mount
 from snakepit.engines.agent import gpus
 from snakepit.engines.agent_client import AgentEngine, Streams
 from snakepit.engines.agent_wire import Body
-from snakepit.engines.base import Session
+from snakepit.engines.base import Inventory, Session
 from snakepit.engines.inside import Handed
 from snakepit.engines.package import agent_package
 from snakepit.errors import ConfigError, Rejected, Unreachable
 
 START_TIMEOUT_S = 30
+DIAL_TIMEOUT_S = 20
 BUFFER = 1 << 20
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 AS_ROOT = "jobs never run as root: start the service as an ordinary user, or as root with a data root that one owns"
@@ -72,12 +74,12 @@ class LocalEngine(AgentEngine):
     """The Engine of this machine."""
 
     def __init__(self, node: str, state_dir: Path, cluster: str, epoch: int, options: LocalOptions) -> None:
-        self.node, self._options = node, options
+        self.node, self._local = node, options
         super().__init__(SocketWay(state_dir, cluster, options), cluster, epoch, options.body())
 
     async def probe(self) -> Inventory:
         found = await super().probe()
-        kept = self._options
+        kept = self._local
         cpus, mem_bytes = found.cpus - kept.reserve_cpus, found.mem_bytes - kept.reserve_mem_bytes
         return replace(found, cpus=max(1, cpus), mem_bytes=max(0, mem_bytes))
 
@@ -117,7 +119,10 @@ class SocketWay:
         line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         line.setblocking(False)
         try:
-            await asyncio.get_running_loop().sock_connect(line, f"/proc/self/fd/{directory}/socket")
+            async with asyncio.timeout(DIAL_TIMEOUT_S):
+                while line.connect_ex(f"/proc/self/fd/{directory}/socket") == errno.EAGAIN:
+                    await asyncio.sleep(0.005)  # many knock at once: a unix socket that is full says so, and forgets us
+            line.getpeername()
         except BaseException:
             line.close()
             raise
