@@ -19,6 +19,8 @@ from snakepit.errors import EngineError, NotNow, Unreachable
 from tests.engines.bench import Bench, Room, Watcher, eventually, launch, process, room, run, shell
 from tests.waiting import await_until
 
+pytestmark = pytest.mark.system
+
 
 @pytest.mark.parametrize("isolation", ["sandbox", "none"])
 def test_an_agent_killed_mid_log_loses_no_byte_and_no_exit_code(isolation: str) -> None:

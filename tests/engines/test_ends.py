@@ -12,6 +12,8 @@ from snakepit.engines.cgroups import prepare_cgroups
 from tests.engines.bench import CLUSTER, Room, account, process, room, run, shell
 from tests.waiting import await_until, wait_until
 
+pytestmark = pytest.mark.system
+
 ISOLATIONS = pytest.mark.parametrize("isolation", ["sandbox", "none"])
 TRAP = "trap 'echo bye; exit 3' TERM; echo ready; while true; do sleep 100; done"
 

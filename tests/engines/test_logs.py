@@ -6,6 +6,9 @@ from pathlib import Path
 import pytest
 
 from tests.engines.bench import Room, eventually, process, room, run, shell
+from tests.waiting import await_until
+
+pytestmark = pytest.mark.system
 
 MIB = 1 << 20
 
@@ -86,6 +89,7 @@ def test_a_head_that_does_not_listen_holds_up_no_process() -> None:
 
             await eventually(over, "both ended though nothing was acknowledged")
             assert loud.id not in here.watcher.ends
+            await await_until(lambda: here.watcher.logs.get(loud.id), message="the first chunk")
             here.watcher.acking = True
             await here.engine.ack_output(loud.id, len(here.watcher.logs[loud.id]))
             await here.watcher.end(loud.id)

@@ -32,6 +32,8 @@ print(peer.recv(100).decode(), flush=True)
 """,
                 "CLIENT": f"""
 import socket, time
+
+pytestmark = pytest.mark.system
 for name in ("{server.name}", "{server.name}.lxd"):
     print(name, socket.gethostbyname(name), flush=True)
 while True:

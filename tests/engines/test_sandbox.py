@@ -14,6 +14,8 @@ from snakepit.engines.local import LocalEngine, LocalOptions
 from snakepit.errors import ConfigError, NotNow, Rejected
 from tests.engines.bench import Bench, launch, process, room, run, shell
 
+pytestmark = pytest.mark.system
+
 
 @pytest.mark.parametrize(
     "probe",
