@@ -15,7 +15,7 @@ from snakepit.core.job import AttemptId, ProcessId
 from snakepit.engines import agent_wire as wire
 from snakepit.engines.agent import frames
 from snakepit.engines.agent_wire import Body
-from snakepit.engines.base import Created, Event, Go, Inventory, Launch, Offline, Online, Seen
+from snakepit.engines.base import Command, Created, Event, Go, Inventory, Launch, Offline, Online, Seen, Session
 from snakepit.errors import EngineError, NotNow, Rejected, Unreachable
 
 CALL_TIMEOUT_S = 120
@@ -36,6 +36,10 @@ class Way(Protocol):
 
     async def open(self) -> Streams:
         """Streams to a running agent, started if need be; raises Unreachable or Rejected."""
+        ...
+
+    async def session(self, ask: Body) -> Session:
+        """A fresh connection for one `exec` or `connect`; see `inside`."""
         ...
 
 
@@ -192,6 +196,19 @@ class AgentEngine:
         self._offsets[id] = max(offset, self._offsets.get(id, 0))
         if self._link is not None:
             self._link.cast("ack", process=str(id), offset=offset)
+
+    async def exec(self, id: ProcessId, command: Command) -> Session:
+        size = list(command.size) if command.size is not None else None
+        return await self._session(
+            "exec", process=str(id), argv=list(command.argv), environment=dict(command.environment), size=size
+        )
+
+    async def connect(self, id: ProcessId, port: int, spare: bool = False) -> Session:
+        return await self._session("connect", process=str(id), port=port, spare=spare)
+
+    async def _session(self, verb: str, **body: Any) -> Session:
+        await self._connected()  # so that the agent is there, and of our version
+        return await self._way.session({"verb": verb, "epoch": self._epoch, **body})
 
     async def close(self) -> None:
         self._closed.set()

@@ -6,6 +6,7 @@ Three failures only: Unreachable, NotNow, Rejected (see errors).
 
 from __future__ import annotations
 
+import socket
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -130,6 +131,31 @@ class Usage:
     processes: Mapping[ProcessId, tuple[float, int]]  # cpu cores in use, resident bytes
 
 
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What is to be run beside a process, in its world. No argv: a login shell. `size`: (columns, rows) of a terminal."""
+
+    argv: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)  # added to that of the process
+    size: tuple[int, int] | None = None
+
+
+class Session(Protocol):
+    """A way into a process that stands ready, but has nobody at its outer end yet."""
+
+    async def attach(self, end: socket.socket) -> None:
+        """Gives away a connected stream socket, which is then the outer end; Unreachable when it is too late."""
+        ...
+
+    async def ended(self) -> None:
+        """Once it is over, whoever ended it."""
+        ...
+
+    def close(self) -> None:
+        """Ends it: a command is hung up, a connection cut. Twice is as good as once."""
+        ...
+
+
 Event = Online | Offline | Output | Exited | Usage
 
 
@@ -169,6 +195,21 @@ class Engine(Protocol):
 
     async def ack_output(self, id: ProcessId, offset: int) -> None:
         """All bytes below `offset` are kept by the head."""
+        ...
+
+    async def exec(self, id: ProcessId, command: Command) -> Session:
+        """A command in the world of a running process: its sandbox, environment, directory, limits. It ends with it.
+
+        On the attached end frames travel (agent/keeper). Rejected where the process does not run.
+        """
+        ...
+
+    async def connect(self, id: ProcessId, port: int, spare: bool = False) -> Session:
+        """A connection to a port on which a process of this job listens; Rejected where none does.
+
+        A spare one is made in advance: the first byte on the attached end lets it connect, and one byte comes back
+        (0: connected, 1: nobody listens).
+        """
         ...
 
     async def close(self) -> None:

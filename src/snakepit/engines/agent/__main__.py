@@ -92,7 +92,7 @@ def _serve(top: str, cluster: str, version: str, writer: int) -> None:
     if os.path.exists(SOCKET):
         os.unlink(SOCKET)
     listener.bind(SOCKET)  # relative, as a whole path may be longer than a socket's name can be
-    listener.listen(16)
+    listener.listen(512)  # hundreds of commands may be started inside jobs at one moment
     server = Server(listener, records, reactor, supervisor, version)
     os.write(writer, b"ready")
     os.close(writer)

@@ -73,6 +73,11 @@ class Limits:
             )
         return sorted(found)
 
+    def joins(self, name: str) -> List[str]:
+        """The files by which one more process joins a group that is there."""
+        files = [os.path.join(directory, "cgroup.procs") for directory in self._directories(name)]
+        return [file for file in files if os.path.exists(file)]
+
     def remove(self, name: str) -> None:
         for directory in self._directories(name):
             try:

@@ -18,7 +18,7 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 class Stat:
     """The fields of /proc/<pid>/stat that matter here."""
 
-    __slots__ = ("cpu_s", "parent", "pid", "rss_bytes", "started", "state")
+    __slots__ = ("cpu_s", "parent", "pid", "rss_bytes", "session", "started", "state")
 
     def __init__(self, text: str) -> None:
         # The name stands in brackets and may hold blanks and brackets itself.
@@ -27,6 +27,7 @@ class Stat:
         self.pid = int(head.split(" ", 1)[0])
         self.state = fields[0]
         self.parent = int(fields[1])
+        self.session = int(fields[3])
         self.cpu_s = (int(fields[11]) + int(fields[12])) / TICKS
         self.started = int(fields[19])
         self.rss_bytes = int(fields[21]) * PAGE

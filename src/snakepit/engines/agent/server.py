@@ -9,6 +9,7 @@ from typing import Any, Callable, Dict, List, Optional
 from snakepit.engines.agent import frames, inventory
 from snakepit.engines.agent.aside import close_all_but
 from snakepit.engines.agent.complaint import complain
+from snakepit.engines.agent.inside import Inside
 from snakepit.engines.agent.reactor import Reactor
 from snakepit.engines.agent.records import Records
 from snakepit.engines.agent.refusal import Refusal, not_now, rejected
@@ -24,6 +25,7 @@ class Server:
         self, listener: socket.socket, records: Records, reactor: Reactor, supervisor: Supervisor, version: str
     ) -> None:
         self.records, self.reactor, self.supervisor, self.version = records, reactor, supervisor, version
+        self.inside = Inside(supervisor, reactor)
         self.watcher: "Optional[Talk]" = None
         self.retired = False
         self._listener = listener
@@ -82,6 +84,14 @@ class Server:
 
     def ack(self, talk: "Talk", ask: Dict[str, Any]) -> None:
         self.supervisor.ack(ask["process"], ask["offset"])
+
+    def exec(self, talk: "Talk", ask: Dict[str, Any]) -> None:
+        record = self.inside.check(ask)
+        self.inside.exec(talk.give_away(), ask, record)
+
+    def connect(self, talk: "Talk", ask: Dict[str, Any]) -> None:
+        record = self.inside.check(ask)
+        self.inside.connect(talk.give_away(), ask, record)
 
     def retire(self, talk: "Talk", ask: Dict[str, Any]) -> Dict[str, Any]:
         """A newer program wants the place; what is held runs on under its holders."""
@@ -161,6 +171,8 @@ VERBS: "Dict[str, Callable[[Server, Talk, Dict[str, Any]], Any]]" = {
     "forget": Server.forget,
     "watch": Server.watch,
     "ack": Server.ack,
+    "exec": Server.exec,
+    "connect": Server.connect,
     "retire": Server.retire,
 }
 
@@ -186,6 +198,12 @@ class Talk:
         if self._open:
             self._pending += frames.encode(header, payload)
             self._write()
+
+    def give_away(self) -> socket.socket:
+        """The connection itself: from here on others speak on it."""
+        self._open = False
+        self._server.reactor.forget(self._connection)
+        return self._connection
 
     def _read(self) -> None:
         try:
