@@ -9,13 +9,13 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from snakepit.client.archive import NEVER_SENT
+from snakepit.client.git import Git
 from snakepit.core.origin import read_origin
 from snakepit.errors import BadRequest, SnakepitError, TooLarge
 
@@ -23,15 +23,6 @@ LIMIT_BYTES = 50_000_000  # what the service takes as a body, roughly
 POINTER = b"version https://git-lfs.github.com/spec/"
 GITHUB_SSH = ("git@github.com:", "ssh://git@github.com/")
 
-# The user's settings must not change what a diff looks like, nor a hook hear of our index.
-_SETTINGS = (
-    "core.hooksPath=/dev/null",
-    "core.fsmonitor=false",
-    "core.safecrlf=false",
-    "core.looseCompression=0",
-    "core.splitIndex=false",
-    "advice.addEmbeddedRepo=false",
-)
 _DIFF = ("diff-index", "--cached", "--no-renames", "--no-ext-diff", "--no-textconv", "--ignore-submodules=none")
 _FORM = (
     *("--patch", "--binary", "--full-index", "--unified=3", "--no-color"),
@@ -62,11 +53,11 @@ class NoCheckout:
 
 def describe(cwd: Path, limit_bytes: int = LIMIT_BYTES) -> Checkout | NoCheckout:
     """TooLarge where the difference is more than the service would take."""
-    git = _Git(cwd)
+    git = Git(cwd)
     if shutil.which("git") is None:
         return NoCheckout("git is not installed")
     try:
-        git = _Git(Path(git.text("rev-parse", "--show-toplevel")))
+        git = Git(Path(git.text("rev-parse", "--show-toplevel")))
     except SnakepitError as problem:
         plain = "not a git repository" in problem.message
         return NoCheckout("this is not a git checkout" if plain else problem.message)
@@ -87,37 +78,7 @@ def describe(cwd: Path, limit_bytes: int = LIMIT_BYTES) -> Checkout | NoCheckout
     return Checkout(shown, origin, commit, diff, loc, remote, git.top, _subdirectory(cwd, git.top), notes)
 
 
-@dataclass(frozen=True, slots=True)
-class _Git:
-    top: Path
-    env: Mapping[str, str] = field(default_factory=dict)
-
-    def ask(self, *words: str, stdin: bytes = b"") -> bytes:
-        done = self._run(words, stdin)
-        if done.returncode != 0:
-            said = " ".join(done.stderr.decode("utf-8", "replace").split())
-            raise SnakepitError(f"git {words[0]} failed: {said or f'exit code {done.returncode}'}")
-        return done.stdout
-
-    def text(self, *words: str) -> str:
-        return self.ask(*words).decode("utf-8", "surrogateescape").strip("\n")
-
-    def find(self, *words: str) -> str | None:
-        """Its answer; None where it has none."""
-        done = self._run(words)
-        return done.stdout.decode("utf-8", "surrogateescape").strip("\n") if done.returncode == 0 else None
-
-    def names(self, *words: str, stdin: bytes = b"") -> list[bytes]:
-        """A list that git ends with NUL bytes (`-z`)."""
-        return self.ask(*words, stdin=stdin).split(b"\0")[:-1]
-
-    def _run(self, words: Sequence[str], stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-        settings = [part for setting in _SETTINGS for part in ("-c", setting)]
-        env = {**os.environ, "LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0", **self.env}
-        return subprocess.run(["git", *settings, *words], cwd=self.top, env=env, input=stdin, capture_output=True)
-
-
-def _pushed(git: _Git) -> tuple[str, str] | None:
+def _pushed(git: Git) -> tuple[str, str] | None:
     """(remote, commit): the newest commit of ours on the upstream, on origin's main branch, or on any remote branch."""
     for remote, ref in _candidates(git):
         if commit := git.find("merge-base", "HEAD", ref):
@@ -134,7 +95,7 @@ def _pushed(git: _Git) -> tuple[str, str] | None:
     return None
 
 
-def _candidates(git: _Git) -> Iterator[tuple[str, str]]:
+def _candidates(git: Git) -> Iterator[tuple[str, str]]:
     if branch := git.find("symbolic-ref", "--quiet", "HEAD"):
         upstream = git.text("for-each-ref", "--format=%(upstream:remotename) %(upstream)", branch)
         remote, _, ref = upstream.rpartition(" ")  # a branch of our own as upstream has the remote "."
@@ -147,14 +108,14 @@ def _candidates(git: _Git) -> Iterator[tuple[str, str]]:
             yield "origin", f"refs/remotes/origin/{name}"
 
 
-def _remote_of(git: _Git, ref: str) -> str | None:
+def _remote_of(git: Git, ref: str) -> str | None:
     """Names of remotes may contain slashes, like those of branches: the longest that fits."""
     name = ref.removeprefix("refs/remotes/")
     fitting = [remote for remote in git.text("remote").split("\n") if name.startswith(remote + "/")]
     return max(fitting, key=len, default=None)
 
 
-def _address(git: _Git, remote: str) -> str:
+def _address(git: Git, remote: str) -> str:
     """Where the head can fetch: GitHub's ssh addresses become https ones (the head has no keys), paths whole."""
     address = git.text("remote", "get-url", remote)
     for prefix in GITHUB_SSH:
@@ -170,7 +131,7 @@ def _subdirectory(cwd: Path, top: Path) -> str:
     return "" if inside == Path() else str(inside)
 
 
-def _difference(git: _Git, commit: str, limit_bytes: int) -> tuple[bytes, int, tuple[str, ...]]:
+def _difference(git: Git, commit: str, limit_bytes: int) -> tuple[bytes, int, tuple[str, ...]]:
     _check_size(git, limit_bytes)
     with _aside(git) as mine:
         mine.ask("add", "--all", "--", ".", *_EXCEPT)
@@ -187,7 +148,7 @@ def _difference(git: _Git, commit: str, limit_bytes: int) -> tuple[bytes, int, t
     return diff, sum(int(number) for number in numbers if number != "-"), notes
 
 
-def _check_size(git: _Git, limit_bytes: int) -> None:
+def _check_size(git: Git, limit_bytes: int) -> None:
     """Before gigabytes of a forgotten data directory are read."""
     sizes: dict[bytes, int] = {}
     for name in git.names("ls-files", "--others", "--exclude-standard", "-z", "--", ".", *_EXCEPT):
@@ -202,7 +163,7 @@ def _check_size(git: _Git, limit_bytes: int) -> None:
 
 
 @contextlib.contextmanager
-def _aside(git: _Git) -> Iterator[_Git]:
+def _aside(git: Git) -> Iterator[Git]:
     """The same repository, with an index and new objects that nobody else sees."""
     index = git.top / git.text("rev-parse", "--git-path", "index")
     objects = (git.top / git.text("rev-parse", "--git-path", "objects")).resolve()
@@ -212,20 +173,22 @@ def _aside(git: _Git) -> Iterator[_Git]:
         if index.exists():
             shutil.copy2(index, aside / "index")  # with its time: git tells by it which files to look at again
         shown = str(objects).replace("\\", "\\\\").replace('"', '\\"')
-        yield _Git(
+        yield Git(
             git.top,
             {
                 "GIT_INDEX_FILE": str(aside / "index"),
                 "GIT_OBJECT_DIRECTORY": str(aside / "objects"),
                 "GIT_ALTERNATE_OBJECT_DIRECTORIES": f'"{shown}"',
-                "GIT_CONFIG_COUNT": "1",
+                "GIT_CONFIG_COUNT": "2",
                 "GIT_CONFIG_KEY_0": "lfs.storage",  # git-lfs would keep a copy of every changed file
                 "GIT_CONFIG_VALUE_0": str(aside / "lfs"),
+                "GIT_CONFIG_KEY_1": "core.looseCompression",  # soon gone again
+                "GIT_CONFIG_VALUE_1": "0",
             },
         )
 
 
-def _leave_out_nested(mine: _Git, commit: str) -> list[str]:
+def _leave_out_nested(mine: Git, commit: str) -> list[str]:
     """A repository inside ours that is no submodule: git would record a commit that nobody can fetch."""
     entries = mine.names(*_DIFF, "--raw", "--abbrev=40", "-z", commit)
     new = [path for entry, path in zip(entries[::2], entries[1::2], strict=True) if entry.split()[1] == b"160000"]
@@ -236,22 +199,22 @@ def _leave_out_nested(mine: _Git, commit: str) -> list[str]:
     return [f"the repository in {os.fsdecode(path).rstrip('/')}/ is no submodule and is not sent" for path in nested]
 
 
-def _submodules(git: _Git) -> list[str]:
+def _submodules(git: Git) -> list[str]:
     if not (git.top / ".gitmodules").is_file():
         return []
     listing = git.find("config", "--file", ".gitmodules", "--get-regexp", r"^submodule\..*\.path$") or ""
     return [line.partition(" ")[2] for line in listing.splitlines()]
 
 
-def _dirty_submodules(git: _Git) -> list[str]:
+def _dirty_submodules(git: Git) -> list[str]:
     notes = []
     for path in _submodules(git):
-        if (git.top / path / ".git").exists() and _Git(git.top / path).find("status", "--porcelain"):
+        if (git.top / path / ".git").exists() and Git(git.top / path).find("status", "--porcelain"):
             notes.append(f"changes inside the submodule {path} are not sent: commit and push them there")
     return notes
 
 
-def _take_contents(mine: _Git, commit: str) -> None:
+def _take_contents(mine: Git, commit: str) -> None:
     """Changed files of Git LFS go as what they are: their pointers may lead to what only this machine has."""
     changed = mine.names(*_DIFF, "--name-only", "--diff-filter=AMT", "-z", commit)
     if not changed:

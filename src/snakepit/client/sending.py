@@ -1,0 +1,125 @@
+"""Snapshots on their way: pushed to the user's repository at the head, fetched from it again, and kept by a ref here.
+
+git does the work, through `pit pipe` in the place of ssh; it sends what the head does not have yet.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+from snakepit.client.aside import Repository, private_git
+from snakepit.client.client import Client
+from snakepit.client.git import Git
+from snakepit.errors import SnakepitError, TooLarge
+
+ADDRESS = "ssh://pit/snapshots"
+INCOMING = "refs/pit/incoming/"
+_TOO_LARGE = re.compile(r"exceeds maximum allowed size", re.IGNORECASE)
+_MISSING = re.compile(r"unable to read|bad object|missing (?:blob|tree|commit)|could not read|bad tree", re.IGNORECASE)
+_NOISE = re.compile(r"(?:remote: )*(?:fatal|error|! \[remote rejected\])[: ]*")
+
+
+def ref_of(job: int) -> str:
+    return f"refs/pit/{job}"
+
+
+def through_pipe(client: Client, cwd: Path) -> dict[str, str]:
+    """What lets git talk to the head as this user, wherever it was started."""
+    words = [sys.executable, "-m", "snakepit.pit.main", "pipe", "-C", str(cwd), "git"]
+    token = {"PIT_USER": client.user, "PIT_TOKEN": client.token} if client.token else {}
+    return {"GIT_SSH_COMMAND": shlex.join(words), "GIT_SSH_VARIANT": "simple", "GIT_TERMINAL_PROMPT": "0", **token}
+
+
+def push(repository: Repository, commit: str, address: str, env: dict[str, str], progress: bool = False) -> None:
+    """The head has the commit and all it needs when this returns."""
+    git = private_git(repository)
+    words = ["push", "--no-verify", "--no-signed", "--no-follow-tags", "--thin"]
+    words += ["--progress"] if progress else ["--quiet"]
+    done = _talk(git, [*words, address, f"{commit}:{INCOMING}{commit}"], env, progress)
+    if done.returncode == 0:
+        return
+    said = _words(done)
+    if _TOO_LARGE.search(said):
+        raise TooLarge(
+            "the head does not take that much at once (its limit is maxSnapshotSize): "
+            "add large files to .gitignore or .pitignore, or use --archive"
+        )
+    if _MISSING.search(said):
+        (repository.pit / "index").unlink(missing_ok=True)  # what was read before is gone: next time all is read again
+    raise SnakepitError(f"the code could not be sent: {said}")
+
+
+def fetch(git: Git, address: str, ref: str, to: str, env: dict[str, str], depth: int = 0) -> None:
+    more = [f"--depth={depth}"] if depth else []
+    words = ["fetch", "--quiet", "--no-tags", "--no-recurse-submodules", *more, address, f"+{ref}:{to}"]
+    done = _talk(git, words, env, False)
+    if done.returncode != 0:
+        raise SnakepitError(_words(done))
+
+
+def keep(repository: Repository, job: int, commit: str) -> None:
+    """Under the job's number, so that neither gc nor time takes it."""
+    repository.git.ask("update-ref", "--no-deref", ref_of(job), commit)
+
+
+def kept(repository: Repository) -> dict[int, str]:
+    """The snapshots that are here, by job."""
+    listed = repository.git.text("for-each-ref", "--format=%(refname) %(objectname)", "refs/pit")
+    pairs = (line.split(" ") for line in listed.split("\n") if line)
+    numbers = ((name.removeprefix("refs/pit/"), commit) for name, commit in pairs)
+    return {int(number): commit for number, commit in numbers if number.isascii() and number.isdigit()}
+
+
+def drop(repository: Repository, jobs: list[int]) -> None:
+    lines = "".join(f"delete {ref_of(job)}\n" for job in jobs)
+    repository.git.ask("update-ref", "--no-deref", "--stdin", stdin=lines.encode())
+
+
+def check_branch(repository: Repository, name: str) -> str:
+    """The full name of a branch that could be made."""
+    if name.startswith("-") or repository.git.find("check-ref-format", "--branch", name) != name:
+        raise SnakepitError(f'"{name}" cannot be the name of a branch')
+    ref = f"refs/heads/{name}"
+    if repository.git.find("rev-parse", "--verify", "--quiet", ref) is not None:
+        raise SnakepitError(f'there is a branch "{name}" already')
+    return ref
+
+
+def make_branch(repository: Repository, ref: str, commit: str) -> None:
+    repository.git.ask("update-ref", "--no-deref", "-m", "pit run --branch", ref, commit, "0" * 40)
+
+
+def _talk(git: Git, words: list[str], env: dict[str, str], progress: bool) -> subprocess.CompletedProcess[bytes]:
+    """With `progress` git speaks to the terminal itself."""
+    try:
+        return subprocess.run(
+            git.argv(words),
+            cwd=git.top,
+            env={**git.environment(), **env},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=None if progress else subprocess.PIPE,
+        )
+    except FileNotFoundError:
+        raise SnakepitError("git is not installed") from None
+
+
+def _words(done: subprocess.CompletedProcess[bytes]) -> str:
+    lines = (done.stderr or b"").decode("utf-8", "replace").splitlines()
+    said = [_NOISE.sub("", line).strip() for line in lines if line.strip()]
+    # git's own advice about ssh follows what the pipe said, and would only mislead.
+    kept = [line for line in said if not line.startswith(_ADVICE)]
+    return "; ".join(dict.fromkeys(kept)) or f"git exited with code {done.returncode}"
+
+
+_ADVICE = (
+    "Could not read from remote repository",
+    "Please make sure you have the correct access rights",
+    "and the repository exists",
+    "failed to push some refs",
+    "the remote end hung up unexpectedly",
+)
