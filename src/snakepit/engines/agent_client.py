@@ -198,9 +198,10 @@ class AgentEngine:
             self._link.cast("ack", process=str(id), offset=offset)
 
     async def exec(self, id: ProcessId, command: Command) -> Session:
-        size = list(command.size) if command.size is not None else None
+        terminal = list(command.size) if command.size is not None else None
+        given = dict(command.environment)
         return await self._session(
-            "exec", process=str(id), argv=list(command.argv), environment=dict(command.environment), size=size
+            "exec", process=str(id), argv=list(command.argv), environment=given, terminal=terminal
         )
 
     async def connect(self, id: ProcessId, port: int, spare: bool = False) -> Session:

@@ -43,7 +43,7 @@ class Inside:
             holder=record["pid"],
             inner=self._inner(record) or 0,
             cgroups=self._supervisor.limits.joins(record["id"]),
-            size=ask.get("size"),
+            size=ask.get("terminal"),
         )
         try:
             pid = keeper.fork(line, ask, visit)
