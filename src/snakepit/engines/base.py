@@ -208,7 +208,7 @@ class Engine(Protocol):
         """A connection to a port on which a process of this job listens; Rejected where none does.
 
         A spare one is made in advance: the first byte on the attached end lets it connect, and one byte comes back
-        (0: connected, 1: nobody listens).
+        (0: connected, 1: nobody listens); then frames travel on it (agent/switchboard).
         """
         ...
 

@@ -2,7 +2,9 @@
 
 For every connection the agent hands over the line on which it was asked for. The answer goes back on that line, the
 caller's own socket comes in over it, and the connection ends with the line. A *spare* one is made ready before it is
-needed: its first byte says when, and one byte comes back (0: connected, 1: nobody listens).
+needed: its first byte says when, and one byte comes back (0: connected, 1: nobody listens). From there on frames travel
+on it: four bytes (the length, big-endian), the bytes; an empty one ends its direction. (Web servers on the way take the
+end of one direction of a connection for the end of both.)
 """
 
 import errno
@@ -12,6 +14,7 @@ import resource
 import select
 import signal
 import socket
+import struct
 from typing import Any, Callable, Dict, List, Optional
 
 from snakepit.engines.agent import frames, handing, listeners
@@ -20,6 +23,7 @@ from snakepit.engines.agent.complaint import complain
 
 CHUNK = 256 << 10
 CONNECTED, NOBODY = b"\0", b"\1"
+LENGTH = struct.Struct("!I")
 READ, WRITE, ERROR, HANGUP = select.EPOLLIN, select.EPOLLOUT, select.EPOLLERR, select.EPOLLHUP
 NOTHING = -1
 Act = Callable[[int], None]
@@ -141,16 +145,63 @@ class _Flow:
     def pump(self) -> None:
         try:
             if not self.rest and not self.ended:
-                data = self.source.recv(CHUNK)
-                self.ended = not data
-                self.rest = memoryview(data)
+                self.rest = memoryview(self.take())
             if self.rest:
                 self.rest = self.rest[self.sink.send(self.rest) :]
         except (BlockingIOError, InterruptedError):
             pass
         if self.ended and not self.rest and not self.done:
             self.done = True
-            self.sink.shutdown(socket.SHUT_WR)
+            self.finish()
+
+    def take(self) -> bytes:
+        data = self.source.recv(CHUNK)
+        self.ended = not data
+        return data
+
+    def finish(self) -> None:
+        self.sink.shutdown(socket.SHUT_WR)
+
+
+class _Framed(_Flow):
+    """Bytes in, frames out."""
+
+    __slots__ = ()
+
+    def take(self) -> bytes:
+        data = super().take()
+        return LENGTH.pack(len(data)) + data
+
+    def finish(self) -> None:
+        pass  # the empty frame said it
+
+
+class _Unframed(_Flow):
+    """Frames in, bytes out."""
+
+    __slots__ = ("head", "left")
+
+    def __init__(self, source: socket.socket, sink: socket.socket) -> None:
+        super().__init__(source, sink)
+        self.head, self.left = b"", 0
+
+    def take(self) -> bytes:
+        data = self.source.recv(CHUNK)
+        if not data:
+            raise OSError("it broke off")
+        parts, at = [], 0
+        while at < len(data) and not self.ended:
+            if self.left == 0:
+                part = data[at : at + LENGTH.size - len(self.head)]
+                self.head, at = self.head + part, at + len(part)
+                if len(self.head) == LENGTH.size:
+                    (self.left,), self.head = LENGTH.unpack(self.head), b""
+                    self.ended = self.left == 0
+            else:
+                part = data[at : at + self.left]
+                self.left, at = self.left - len(part), at + len(part)
+                parts.append(part)
+        return b"".join(parts)
 
 
 class _Joint:
@@ -263,7 +314,10 @@ class _Joint:
     def _join(self) -> None:
         assert self._end is not None
         assert self._target is not None
-        self._flows = [_Flow(self._end, self._target), _Flow(self._target, self._end)]
+        if self._ask.get("spare"):
+            self._flows = [_Unframed(self._end, self._target), _Framed(self._target, self._end)]
+        else:
+            self._flows = [_Flow(self._end, self._target), _Flow(self._target, self._end)]
         self._carry(0)
 
     def _carry(self, events: int) -> None:
