@@ -20,20 +20,34 @@ if TYPE_CHECKING:
     from typing import BinaryIO, Protocol
 
     class Stream(Protocol):
-        """What a relay needs: bytes both ways, an end of one direction, an end."""
+        """What a relay needs: bytes both ways, an end. `heard` counts what came."""
+
+        heard: int
 
         def receive_into(self, space: memoryview) -> int: ...
         def send(self, data: memoryview) -> None: ...
-        def no_more(self) -> None: ...
         def close(self) -> None: ...
 
 
 ANSWER_LIMIT_S = 60
+SILENCE_S = 30
 BLOCK = 1 << 20
 LONGEST_MESSAGE = 65536
 
 
-def open_pipe(client: Client, path: str) -> socket.socket:
+class Pipe:
+    """A connection that the service has switched over. `ends_apart`: each direction can end on its own."""
+
+    __slots__ = ("ends_apart", "socket")
+
+    def __init__(self, opened: socket.socket, ends_apart: bool) -> None:
+        self.socket, self.ends_apart = opened, ends_apart
+
+    def close(self) -> None:
+        self.socket.close()
+
+
+def open_pipe(client: Client, path: str) -> Pipe:
     """The connection, once the service has switched it over; its "no" is raised with its words."""
     opened = connect(client.address, client.certificate)
     try:
@@ -51,9 +65,9 @@ def open_pipe(client: Client, path: str) -> socket.socket:
         opened.sendall((head + "\r\n\r\n").encode())
         # Unbuffered: what follows the 101 is the program's, and stays in the socket.
         with opened.makefile("rb", buffering=0) as reader:
-            _switched(reader)  # type: ignore[arg-type]
+            headers = _switched(reader)  # type: ignore[arg-type]
         opened.settimeout(None)
-        return opened
+        return Pipe(opened, not client.address.tls and headers.get("x-half-close") != "no")
     except OSError as problem:
         opened.close()
         raise LostAnswer(f"Lost connection to pit: {reason(problem)}") from None
@@ -62,7 +76,7 @@ def open_pipe(client: Client, path: str) -> socket.socket:
         raise
 
 
-def _switched(reader: BinaryIO) -> None:
+def _switched(reader: BinaryIO) -> dict[str, str]:
     words = reader.readline(LONGEST_MESSAGE).split(None, 2)
     if not words:
         raise LostAnswer("Lost connection to pit: no answer")
@@ -70,7 +84,7 @@ def _switched(reader: BinaryIO) -> None:
         raise SnakepitError("what answers there does not speak HTTP")
     headers, status = read_headers(reader), int(words[1])
     if status == 101:
-        return
+        return headers
     length = headers.get("content-length", "")
     body = reader.read(min(int(length), LONGEST_MESSAGE)) if length.isdigit() else b""
     if 200 <= status < 300:
@@ -78,11 +92,11 @@ def _switched(reader: BinaryIO) -> None:
     raise refusal(status, body)
 
 
-def relay(opened: socket.socket, stdin: int, stdout: int) -> int:
+def relay(pipe: Pipe, stdin: int, stdout: int) -> int:
     """Bytes both ways until the far end has no more; how many came from there. The end of stdin is passed on."""
-    stream: Stream = _Secured(opened) if hasattr(opened, "pending") else _Plain(opened)
+    stream: Stream = _Secured(pipe.socket) if hasattr(pipe.socket, "pending") else _Plain(pipe.socket)
     # A daemon: it may still wait for a stdin that nobody will ever close.
-    threading.Thread(target=_forth, args=(stream, stdin), daemon=True).start()
+    threading.Thread(target=_forth, args=(pipe, stream, stdin, stdout), daemon=True).start()
     space = memoryview(bytearray(BLOCK))
     came = 0
     try:
@@ -90,39 +104,74 @@ def relay(opened: socket.socket, stdin: int, stdout: int) -> int:
             came += count
             _write(stdout, space[:count])
     except ConnectionError:
-        pass  # the far end went without a word; what came, came
+        pass  # the far end, or our reader, went without a word; what came, came
     finally:
         stream.close()
     return came
 
 
-def _forth(stream: Stream, stdin: int) -> None:
+def _forth(pipe: Pipe, stream: Stream, stdin: int, stdout: int) -> None:
     space = bytearray(BLOCK)
     view = memoryview(space)
     with contextlib.suppress(OSError):  # the other direction notices, and ends it all
-        while count := os.readv(stdin, [space]):
+        while count := _read(stdin, space):
             stream.send(view[:count])
+        if not pipe.ends_apart:
+            _linger(stream, stdout)
     with contextlib.suppress(OSError):
-        stream.no_more()
+        pipe.socket.shutdown(socket.SHUT_WR if pipe.ends_apart else socket.SHUT_RDWR)
+
+
+def _linger(stream: Stream, stdout: int) -> None:
+    """git closes its side after a push and still waits for the answer: the connection stays until our reader has gone,
+    or nothing has come for a while."""
+    heard = stream.heard
+    while not _is_readerless(stdout):
+        if heard == stream.heard:
+            return
+        heard = stream.heard
+
+
+def _is_readerless(stdout: int) -> bool:
+    """Whether nobody reads what we write; known at once, or after the silence of a whole `SILENCE_S`."""
+    waiting = select.poll()
+    waiting.register(stdout, 0)  # errors and hang-ups are always told
+    return bool(waiting.poll(SILENCE_S * 1000))
+
+
+def _read(handle: int, space: bytearray) -> int:
+    while True:
+        try:
+            return os.readv(handle, [space])
+        except BlockingIOError:  # rsync hands out handles that do not wait
+            _wait(handle, select.POLLIN)
 
 
 def _write(handle: int, data: memoryview) -> None:
     while data:
-        data = data[os.write(handle, data) :]
+        try:
+            data = data[os.write(handle, data) :]
+        except BlockingIOError:
+            _wait(handle, select.POLLOUT)
+
+
+def _wait(handle: int, event: int) -> None:
+    waiting = select.poll()
+    waiting.register(handle, event)
+    waiting.poll()
 
 
 class _Plain:
     def __init__(self, opened: socket.socket) -> None:
-        self._socket = opened
+        self._socket, self.heard = opened, 0
 
     def receive_into(self, space: memoryview) -> int:
-        return self._socket.recv_into(space)
+        count = self._socket.recv_into(space)
+        self.heard += count
+        return count
 
     def send(self, data: memoryview) -> None:
         self._socket.sendall(data)
-
-    def no_more(self) -> None:
-        self._socket.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
         self._socket.close()
@@ -134,7 +183,7 @@ class _Secured:
     def __init__(self, opened: socket.socket) -> None:
         import ssl
 
-        self._socket, self._lock = opened, threading.Lock()
+        self._socket, self._lock, self.heard = opened, threading.Lock(), 0
         self._want_read, self._want_write = ssl.SSLWantReadError, ssl.SSLWantWriteError
         self._ends = (ssl.SSLZeroReturnError, ssl.SSLEOFError)
         opened.setblocking(False)
@@ -151,11 +200,12 @@ class _Secured:
             except (self._want_read, self._want_write) as problem:
                 if count:
                     break
-                self._wait(problem)
+                _wait(self._socket.fileno(), self._event(problem))
                 continue
             if not got:
                 break
             count += got
+        self.heard += count
         return count
 
     def send(self, data: memoryview) -> None:
@@ -164,22 +214,12 @@ class _Secured:
                 with self._lock:
                     sent = self._socket.send(data)
             except (self._want_read, self._want_write) as problem:
-                self._wait(problem)
+                _wait(self._socket.fileno(), self._event(problem))
                 continue
             data = data[sent:]
-
-    def no_more(self) -> None:
-        """TLS ends both directions with one word; web servers in front take the end of one for the end of both."""
-        with self._lock:
-            with contextlib.suppress(OSError, ValueError):
-                self._socket.unwrap()  # type: ignore[attr-defined]
-            with contextlib.suppress(OSError):
-                self._socket.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
         self._socket.close()
 
-    def _wait(self, problem: Exception) -> None:
-        waiting = select.poll()
-        waiting.register(self._socket, select.POLLIN if isinstance(problem, self._want_read) else select.POLLOUT)
-        waiting.poll()
+    def _event(self, problem: Exception) -> int:
+        return select.POLLIN if isinstance(problem, self._want_read) else select.POLLOUT

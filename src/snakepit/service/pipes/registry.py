@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from snakepit.core.access import Person
-from snakepit.errors import SnakepitError, TooMany, Unavailable
+from snakepit.errors import Forbidden, SnakepitError, TooMany, Unavailable
 from snakepit.service.auth import Sessions
 from snakepit.service.pipes import programs
 from snakepit.service.pipes.entity import Place
@@ -92,10 +92,8 @@ class Pipes:
         self._open.add(pipe)  # from here on a revocation finds it
         try:
             command = await asyncio.to_thread(programs.command, program, self._root)
-            # Asked once more: what was revoked between the first look and this line was not found above.
-            await self._look_at(pipe)
-            if pipe.ended_for:
-                raise Unavailable(f"The pipe was ended: {pipe.ended_for}")
+            # Asked once more: what was revoked after the caller's look, but before the line above, found no pipe.
+            await self._stands(pipe)
             pipe.socket = await handover.take()
             await self._start(pipe, command)
         except BaseException:
@@ -149,11 +147,14 @@ class Pipes:
             while words := await process.stderr.read(KEPT_WORDS_BYTES):
                 pipe.said += words[: KEPT_WORDS_BYTES - len(pipe.said)]
             code = await process.wait()
+            if pipe.socket is not None and not pipe.ended_for:
+                await _farewell(pipe.socket)
         finally:
+            told = pipe.ended_for
             pipe.end("it is over")
             self._forget(pipe)
         text = pipe.said.decode("utf-8", "replace").encode("unicode_escape").decode().replace("\\n", " / ").strip(" /")
-        level = logging.INFO if code and pipe.ended_for == "it is over" else logging.DEBUG
+        level = logging.WARNING if pipe.said.startswith(b"bwrap:") and not told else logging.DEBUG
         log.log(level, "pipe %s of %s: %s (code %d) %s", pipe.program.name, pipe.user, pipe.ended_for, code, text)
 
     def _forget(self, pipe: Pipe) -> None:
@@ -174,11 +175,26 @@ class Pipes:
 
     async def _look_at(self, pipe: Pipe, in_use: bool = False) -> None:
         try:
-            session = await (self._sessions.use(pipe.key) if in_use else self._sessions.look(pipe.key))
-            if await pipe.right(session.person) != pipe.program.place:
-                pipe.end("its right changed")
+            await self._stands(pipe, in_use)
         except SnakepitError as problem:
             pipe.end(problem.message)
         except Exception:  # a store in trouble: what cannot be checked does not go on
             log.exception("the right of a pipe could not be checked")
             pipe.end("its right could not be checked")
+
+    async def _stands(self, pipe: Pipe, in_use: bool = False) -> None:
+        """Raises what its owner would hear if he asked for it now."""
+        session = await (self._sessions.use(pipe.key) if in_use else self._sessions.look(pipe.key))
+        if await pipe.right(session.person) != pipe.program.place:
+            raise Forbidden("The right to this pipe has changed")
+
+
+async def _farewell(own: socket.socket) -> None:
+    """The program is gone. What the client still sends is read away for a moment: a close with bytes unread would make
+    the kernel throw away the program's last words, too."""
+    with contextlib.suppress(OSError, TimeoutError):
+        own.shutdown(socket.SHUT_WR)
+        own.setblocking(False)
+        async with asyncio.timeout(FAREWELL_S):
+            while await asyncio.get_running_loop().sock_recv(own, 1 << 16):
+                pass

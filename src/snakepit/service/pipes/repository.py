@@ -1,6 +1,7 @@
 """The user's own repository on the head, where snapshots arrive by `git push`. Bare, without hooks, checked on arrival.
 
-Only `refs/pit/incoming/*` can be pushed; what is kept of it, and under which name, is the service's business.
+Only `refs/pit/incoming/*` can be pushed, moved and deleted by its owner (git's denyDeletes would hold for branches
+alone); what is kept of it, under names that are hidden from a push, is the service's business.
 """
 
 from __future__ import annotations
@@ -26,8 +27,6 @@ RULES = (
     "receive.autogc=false",
     "receive.fsckObjects=true",
     "transfer.fsckObjects=true",
-    "receive.denyDeletes=true",
-    "receive.denyNonFastForwards=true",
     "receive.shallowUpdate=true",
     "receive.hideRefs=refs",
     "receive.hideRefs=!refs/pit/incoming",

@@ -16,7 +16,7 @@ from snakepit.service.pipes.entity import Place
 from snakepit.service.pipes.programs import Program, installed
 
 # Letters that say what is copied and how; then, as rsync's clients write it, `e.` and what the client is capable of.
-FLAGS = re.compile(r"-[vqnlLkKWHtOrcuRdzxpEgoDAXSIihUyJ0]*(e[0-9]*\.[A-Za-z]{0,32})?")
+FLAGS = re.compile(r"-[vnlLkKWHtOrcuRdzxpEgoDAXSIiUyJ]*(e[0-9]*\.[0-9]*[A-Za-z]{0,32})?")
 ALLOWED = frozenset(
     {
         "--append",
@@ -44,7 +44,6 @@ ALLOWED = frozenset(
         "--old-compress",
         "--omit-dir-times",
         "--partial",
-        "--preallocate",
         "--remove-source-files",
         "--size-only",
         "--stats",

@@ -19,7 +19,10 @@ from snakepit.errors import BadRequest
 
 PROTOCOL = b"pit-pipe"
 EXTENSION = "pit.pipe"
-SWITCHING = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: pit-pipe\r\n\r\n"
+SWITCHING = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: pit-pipe\r\n%s\r\n"
+# Web servers in front take the end of one direction for the end of both: the client has to know.
+PROXIED = b"X-Half-Close: no\r\n"
+FORWARDING = (b"x-forwarded-for", b"forwarded", b"via")
 # A peer that went away without a word is noticed after a minute, and nothing is left behind.
 KEEPALIVE = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
 
@@ -27,8 +30,8 @@ KEEPALIVE = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
 class Handover:
     """A connection that asks to be given away; `refused_for` says why it cannot be."""
 
-    def __init__(self, transport: asyncio.Transport) -> None:
-        self._transport = transport
+    def __init__(self, transport: asyncio.Transport, proxied: bool) -> None:
+        self._transport, self._proxied = transport, proxied
         self.gone = asyncio.Event()
         self.refused_for = ""
 
@@ -47,20 +50,20 @@ class Handover:
         try:
             self._transport.abort()  # closes its own handle; ours keeps the connection
             await self.gone.wait()
-            _prepare(own)
+            _prepare(own, SWITCHING % (PROXIED if self._proxied else b""))
         except BaseException:
             own.close()
             raise
         return own
 
 
-def _prepare(own: socket.socket) -> None:
+def _prepare(own: socket.socket, head: bytes) -> None:
     own.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     own.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     for option, value in KEEPALIVE:
         own.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
     # Sent before it blocks: nothing else is in its buffer, so this little fits.
-    own.send(SWITCHING)
+    own.send(head)
     own.setblocking(True)
 
 
@@ -79,7 +82,7 @@ class PipeProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self.handover = None
         if _asked(self.headers):
-            self.handover = Handover(self.transport)
+            self.handover = Handover(self.transport, any(name in FORWARDING for name, _ in self.headers))
             if self.cycle is not None and not self.cycle.response_complete:
                 self.handover.refused_for = "it was asked for before the former answer had come"
             elif any(name in (b"content-length", b"transfer-encoding") for name, _ in self.headers):
