@@ -101,7 +101,7 @@ def test_a_migration_that_fails_leaves_the_database_as_it_was(empty_url: str) ->
     engine = create_engine(empty_url)
     with engine.begin() as connection:
         for table in reversed(metadata.sorted_tables):
-            connection.execute(text(f'DROP TABLE "{table.name}"'))
+            connection.execute(text(f'DROP TABLE IF EXISTS "{table.name}"'))
         connection.execute(text("DELETE FROM alembic_version"))
         connection.execute(text("CREATE TABLE grants (mine INTEGER)"))  # in the way of the last table
     with pytest.raises(errors.SnakepitError, match="grants"):

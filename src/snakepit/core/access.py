@@ -22,10 +22,11 @@ class Person:
 
 @dataclass(frozen=True, slots=True)
 class JobRights:
-    """What matters of a job for rights: its owner and the groups it is shared with."""
+    """What matters of a job for rights: its owner, the groups it is shared with, and those that may go inside."""
 
     owner: str
     groups: Collection[str] = ()
+    exec_groups: Collection[str] = ()
 
 
 def administer(person: Person) -> None:
@@ -63,6 +64,13 @@ def read_job(person: Person, job: JobRights) -> None:
 def stop_job(person: Person, job: JobRights) -> None:
     """Whoever may read a job may stop it, as in the original: a colleague ends a job that ran away."""
     read_job(person, job)
+
+
+def enter_job(person: Person, job: JobRights) -> None:
+    """Commands and connections inside reach the owner's data: for owner and admins, unless he shared just that."""
+    if person.admin or person.id == job.owner or any(group in person.groups for group in job.exec_groups):
+        return
+    raise Forbidden(f'Only its owner "{job.owner}", those he lets in (--exec) and administrators may go inside the job')
 
 
 def change_job(person: Person, job: JobRights) -> None:

@@ -14,12 +14,12 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from snakepit.core.job import State
+from snakepit.core.job import ProcessId, State
 from snakepit.core.placement import Free, Placed, Refusal, never_fits
 from snakepit.core.request import Request
 from snakepit.core.schedule import why
-from snakepit.engines.base import Exited, Offline, Online, Output, Usage
-from snakepit.errors import Unavailable
+from snakepit.engines.base import Engine, Exited, Offline, Online, Output, Usage
+from snakepit.errors import NotFound, Unavailable
 from snakepit.loop.decisions import Decisions
 from snakepit.loop.deeds import Deeds, LoopSettings, Provision, read_result
 from snakepit.loop.keeping import keep, remove_job, sweep
@@ -148,6 +148,20 @@ class Loop:
         if live is None or live.attempt is None:
             return 0.0, 0.0
         return live.attempt.now_compute, live.attempt.now_memory
+
+    def way_into(self, job: int, worker: int) -> tuple[Engine, ProcessId, str]:
+        """The engine, identity and node of a worker that runs; NotFound where it does not."""
+        live = self._live.jobs.get(job)
+        if live is None or live.attempt is None or live.state not in (State.RUNNING, State.STOPPING):
+            raise NotFound("Worker not active: the job does not run")
+        found = next((one for one in live.attempt.processes if one.id.process == worker), None)
+        if found is None:
+            count = len(live.attempt.processes)
+            raise NotFound(f"Worker not active: the job has {count} ({', '.join(map(str, range(min(count, 8))))})")
+        node = self._live.nodes.get(found.placed.node)
+        if found.ended is not None or node is None:
+            raise NotFound(f"Worker not active: number {worker} of this job has ended")
+        return node.engine, found.id, node.row.id
 
     async def reload_access(self) -> None:
         """Users, groups, aliases or the groups of resources changed."""

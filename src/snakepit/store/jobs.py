@@ -32,7 +32,7 @@ from snakepit.store.job_queries import (
 )
 from snakepit.store.meta import next_number
 from snakepit.store.rows import NewJob
-from snakepit.store.schema import job_groups, job_inputs, jobs
+from snakepit.store.schema import job_exec_groups, job_groups, job_inputs, jobs
 from snakepit.store.schema import state_changes as changes
 from snakepit.store.statements import insert_all, insert_by, link
 
@@ -40,6 +40,7 @@ __all__ = (
     "archives",
     "delete",
     "done_before",
+    "exec_groups",
     "find",
     "forget_origin",
     "get",
@@ -49,6 +50,7 @@ __all__ = (
     "live",
     "move",
     "of_user",
+    "set_exec_group",
     "set_group",
     "set_src_until",
     "set_usage",
@@ -144,6 +146,17 @@ def set_group(c: Connection, job: int, group: str, on: bool) -> None:
     get(c, job)
     group_table.require(c, [group])
     link(c, job_groups, on, job=job, group=group)
+    if not on:
+        link(c, job_exec_groups, False, job=job, group=group)
+
+
+def set_exec_group(c: Connection, job: int, group: str, on: bool) -> None:
+    """Whether members of a group that the job is shared with may go inside it too."""
+    link(c, job_exec_groups, on, job=job, group=group)
+
+
+def exec_groups(c: Connection, job: int) -> frozenset[str]:
+    return frozenset(c.scalars(select(job_exec_groups.c.group).where(job_exec_groups.c.job == job)))
 
 
 def forget_origin(c: Connection, id: int) -> None:

@@ -192,3 +192,18 @@ class Sample:
     index: int
     compute: float
     memory: float
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRow:
+    """Somebody went inside a job: `kind` is exec, connect or forward, `detail` the command or the port."""
+
+    id: int
+    at: datetime
+    user: str
+    kind: str
+    job: int
+    worker: int
+    node: str
+    detail: str
+    address: str  # where the request came from

@@ -23,7 +23,7 @@ from sqlalchemy import (
 from snakepit.core.job import Cause, Outcome, State, Until
 from snakepit.store.columns import ID, Chosen, Json, JsonTuple, Moment, Numbered, Share, Words
 
-HEAD = "0001"
+HEAD = "0002"
 
 metadata = MetaData(
     naming_convention={
@@ -193,6 +193,8 @@ job_inputs = Table(
 )
 
 job_groups = _links("job_groups", "jobs", "job")
+# Those of them whose members may go inside the running job.
+job_exec_groups = _links("job_exec_groups", "jobs", "job")
 
 state_changes = Table(
     "state_changes",
@@ -264,4 +266,20 @@ grants = Table(
     Column("memory_sum", Float, nullable=False),
     Column("samples", BigInteger, nullable=False),
     _child_of("processes", "job", "task", "attempt", "process"),
+)
+
+# Who went inside which job, when, for what. It names people and jobs without keys: it survives both.
+audit = Table(
+    "audit",
+    metadata,
+    Column("id", ID, primary_key=True),
+    Column("at", Moment, nullable=False, index=True),
+    Column("user", Words, nullable=False),
+    Column("kind", Words, nullable=False),
+    Column("job", BigInteger, nullable=False, index=True),
+    Column("worker", Integer, nullable=False),
+    Column("node", Words, nullable=False),
+    Column("detail", Words, nullable=False),
+    Column("address", Words, nullable=False),
+    sqlite_autoincrement=True,
 )
