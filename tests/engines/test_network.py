@@ -13,6 +13,8 @@ from snakepit.engines.ping import RANGE, allow_ping, may_ping
 from tests.engines.bench import account, process, room, run, shell
 from tests.waiting import await_until
 
+pytestmark = pytest.mark.system
+
 
 def test_two_processes_resolve_reach_and_speak_to_each_other() -> None:
     async def story() -> None:
@@ -32,8 +34,6 @@ print(peer.recv(100).decode(), flush=True)
 """,
                 "CLIENT": f"""
 import socket, time
-
-pytestmark = pytest.mark.system
 for name in ("{server.name}", "{server.name}.lxd"):
     print(name, socket.gethostbyname(name), flush=True)
 while True:
