@@ -247,8 +247,18 @@ class Client:
         self.call("PUT", f"/users/~/simplefs/stats/{quote(path)}", {"type": "file"})
 
     def append_file(self, path: str, offset: int, blocks: Iterable[bytes], length: int) -> None:
-        headers = self._headers(False, {"Content-Type": "application/octet-stream", "Content-Offset": str(offset)})
-        answer = self._link.ask("PUT", f"/users/~/simplefs/content/{quote(path)}", headers, blocks, length, 600)
+        self.put_blocks(f"/users/~/simplefs/content/{quote(path)}", blocks, length, {"Content-Offset": str(offset)})
+
+    def put_blocks(
+        self, path: str, blocks: Iterable[bytes], length: int | None, headers: dict[str, str] | None = None
+    ) -> None:
+        """A body that is sent as it comes; where its length is not known before, in chunks."""
+        headers = self._headers(False, {"Content-Type": "application/octet-stream", **(headers or {})})
+        if self._trace:
+            self._trace(f"SENDING PUT {self.address.url}{path}")
+        answer = self._link.ask("PUT", path, headers, blocks, length, 600)
+        if self._trace:
+            self._trace(f"RECEIVING CODE {answer.status}")
         if answer.status > 299:
             raise _error(answer.status, _message(answer))
         answer.read()

@@ -120,6 +120,13 @@ class Answer:
             pass
 
 
+def _chunked(blocks: Iterable[bytes]) -> Iterator[bytes]:
+    for block in blocks:
+        if block:
+            yield b"%x\r\n" % len(block) + block + b"\r\n"
+    yield b"0\r\n\r\n"
+
+
 def _chunk_size(line: bytes) -> int:
     try:
         return int(line.partition(b";")[0], 16)
@@ -177,8 +184,11 @@ class Link:
         length: int | None = None,
         limit_s: float | None = 60,
     ) -> Answer:
-        """Sends and gives the answer's head. A connection that went stale while idle is replaced once, silently."""
+        """Sends and gives the answer's head. A connection that went stale while idle is replaced once, silently.
+        Blocks without a length go in chunks."""
         size = len(body) if isinstance(body, bytes) else length
+        if not isinstance(body, bytes) and size is None:
+            body = _chunked(body)
         head = self._head(method, target, headers, size)
         used = self._reusable()
         try:
@@ -202,7 +212,9 @@ class Link:
     def _head(self, method: str, target: str, headers: dict[str, str], size: int | None) -> bytes:
         lines = [f"{method} {self._address.prefix}{target} HTTP/1.1", f"Host: {self._address.host_header}"]
         lines += [f"{name}: {value}" for name, value in headers.items()]
-        if size or method not in ("GET", "HEAD"):
+        if size is None:
+            lines.append("Transfer-Encoding: chunked")
+        elif size or method not in ("GET", "HEAD"):
             lines.append(f"Content-Length: {size}")
         if not all(line.isascii() and line.isprintable() for line in lines):
             raise SnakepitError("a header may not contain line breaks or non-ASCII characters")

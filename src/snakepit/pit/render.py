@@ -107,14 +107,38 @@ def close_screen() -> None:
     sys.stdout.flush()
 
 
-def progress(doing: str, done: int, total: int, speed: float) -> None:
-    """One line on a terminal's stderr that is painted over: `  uploading [====    ] 42% 12 MB/s`."""
+def progress(doing: str, done: int, total: int, speed: float, left_s: float | None = None) -> None:
+    """One line on a terminal's stderr that is painted over: `  uploading [====    ] 42% 12 MB/s 3.4s`. Without a total,
+    how much it is so far."""
     if not sys.stderr.isatty():
         return
-    part = done / total if total else 1.0
-    bar = ("=" * int(part * 40)).ljust(40)
-    sys.stderr.write(f"\r  {doing} [{bar}] {int(part * 100)}% {size(speed)}/s\x1b[K" + ("\n" if done >= total else ""))
+    if total:
+        part = min(1.0, done / total)
+        shown = f"[{('=' * int(part * 40)).ljust(40)}] {int(part * 100)}%"
+    else:
+        shown = size(done)
+    left = "" if left_s is None else f" {left_s:.1f}s"
+    ended = "\n" if total and done >= total else ""
+    sys.stderr.write(f"\r  {doing} {shown} {size(speed)}/s{left}\x1b[K{ended}")
     sys.stderr.flush()
+
+
+def progress_end() -> None:
+    if sys.stderr.isatty():
+        sys.stderr.write("\n")
+        sys.stderr.flush()
+
+
+def name(text: str) -> str:
+    """A file's name: for a terminal printable, for a program byte for byte (`out_names` writes it)."""
+    return clean(text) if sys.stdout.isatty() else text
+
+
+def out_names(text: str) -> None:
+    """stdout, with names in any encoding as they are."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape"))
+    sys.stdout.buffer.flush()
 
 
 def size(count: float) -> str:

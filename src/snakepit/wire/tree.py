@@ -78,9 +78,10 @@ def walk(top: int, problems: list[str] | None = None) -> Iterator[Level]:
 # ------------------------------------------------------------------------------------------------------------- packing
 
 
-def pack(top: int, prefix: str = "") -> Iterator[bytes]:
-    """The directory as a tar stream: directories, files, symbolic links as such. `top` stays the caller's."""
-    problems: list[str] = []
+def pack(top: int, prefix: str = "", problems: list[str] | None = None) -> Iterator[bytes]:
+    """The directory as a tar stream: directories, files, symbolic links as such. `top` stays the caller's.
+    What had to be left out is in `problems`, and told at the end of the stream."""
+    problems = [] if problems is None else problems
     if prefix:
         yield _header(prefix, tarfile.DIRTYPE, os.fstat(top))
     for level in walk(top, problems):

@@ -25,6 +25,7 @@ STATUS_WORDS = {
     413: "Too large",
     416: "No such range",
     429: "Too many failed attempts, or too many pipes",
+    502: "The node cannot be reached, or cannot at the moment",
     503: "Not possible on this head at the moment",
     507: "No room: the limit of a user or group is reached, or the disk is full",
 }
@@ -35,7 +36,7 @@ def document(routes: Sequence[Route]) -> dict[str, Any]:
     _shape(Message, shapes)
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
-        path = route.path.replace(":path}", "}")
+        path = re.sub(r":\w+}", "}", route.path)
         paths.setdefault(path, {})[route.method.lower()] = _operation(route, shapes)
     return {
         "openapi": "3.1.0",

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.responses import PlainTextResponse
 
 from snakepit.service.api.route import Route
 from snakepit.service.call import Call
-from snakepit.service.verbs import aliases, files, groups, job, jobs, login, nodes, pipes, submit, users
+from snakepit.service.verbs import aliases, files, groups, inside, job, jobs, login, nodes, pipes, submit, users
 from snakepit.wire import shapes
+
+
+class Anything(PathConvertor):
+    """A path whose names may contain line breaks."""
+
+    regex = "(?s:.*)"
+
+
+register_url_convertor("anything", Anything())
 
 
 async def hello(call: Call) -> PlainTextResponse:
@@ -15,6 +25,7 @@ async def hello(call: Call) -> PlainTextResponse:
     return PlainTextResponse("Here I am")
 
 
+WAY = (403, 404, 429, 502, 503)
 JOBS = (
     Route("POST", "/jobs", submit.submit, body=submit.JOB, answer=shapes.JobId, errors=(403, 404, 406, 409)),
     Route("GET", "/jobs", jobs.listing, query=jobs.LISTING, strict_query=True, answer=list[shapes.Job]),
@@ -27,7 +38,7 @@ JOBS = (
     Route("GET", "/jobs/{job}/why", jobs.why, answer=shapes.Reasons, errors=(404,)),
     Route("GET", "/jobs/{job}/wait", jobs.wait, query=jobs.WAIT, answer=shapes.JobDetails, errors=(404,)),
     Route("POST", "/jobs/{job}/rerun", submit.rerun, answer=shapes.JobId, errors=(403, 404, 406, 409, 412)),
-    Route("PUT", "/jobs/{job}/groups/{group}", job.share, errors=(403, 404)),
+    Route("PUT", "/jobs/{job}/groups/{group}", job.share, query=job.SHARE, errors=(403, 404)),
     Route("DELETE", "/jobs/{job}/groups/{group}", job.unshare, errors=(403, 404)),
 )
 USERS = (
@@ -103,7 +114,7 @@ FILES = tuple(
         ("/groups/{group}", files.group),
         ("/jobs/{job}", files.job),
     )
-    for rest in ("/{path:path}", "")
+    for rest in ("/{path:anything}", "")
     for method in ("GET", "PUT", "POST", "DELETE")
 )
 PIPES = tuple(
@@ -111,6 +122,13 @@ PIPES = tuple(
         "GET", f"/pipes/{verb.__name__}", verb, query=query, strict_query=True, status=101, errors=(403, 404, 429, 503)
     )
     for verb, query in ((pipes.sftp, pipes.SFTP), (pipes.git, pipes.GIT), (pipes.rsync, pipes.RSYNC))
+)
+INSIDE = (
+    *(
+        Route("GET", f"/jobs/{{job}}/instances/{{index}}/{verb.__name__}", verb, query=query, status=101, errors=WAY)
+        for verb, query in ((inside.exec, inside.EXEC), (inside.connect, inside.CONNECT), (inside.forward, {}))
+    ),
+    Route("GET", "/audit", inside.audit, query=inside.AUDIT, answer=list[shapes.AuditEntry], errors=(403,)),
 )
 ROUTES = (
     Route("GET", "/hello", hello, asks="nobody", media_type="text/plain"),
@@ -121,4 +139,5 @@ ROUTES = (
     *ALIASES,
     *FILES,
     *PIPES,
+    *INSIDE,
 )

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, unquote_to_bytes
+from urllib.parse import unquote_to_bytes
 
 from starlette.responses import Response
 
@@ -96,15 +96,10 @@ async def _serve(call: Call, entity: str, owner: Owner | None) -> Response:
 
 def path_of(call: Call) -> str:
     """The path below the entity, byte for byte; the framework's own has lost what is not UTF-8."""
-    seen = call.path.get("path", "")
-    raw: bytes = call.request.scope.get("raw_path", b"")
-    rest = raw.split(b"/", 4 if raw.startswith(b"/shared/") else 5)
-    wanted = rest[-1] if len(rest) == (5 if raw.startswith(b"/shared/") else 6) else b""
-    if "\ufffd" not in seen:
-        return seen
-    if unquote(wanted.decode("ascii", "replace")) != seen:
-        raise BadRequest("Not a path")
-    return os.fsdecode(unquote_to_bytes(wanted))
+    raw: bytes = call.request.scope["raw_path"]
+    before = 4 if raw.startswith(b"/shared/") else 5  # slashes
+    parts = raw.split(b"/", before)
+    return os.fsdecode(unquote_to_bytes(parts[before])) if len(parts) > before else ""
 
 
 async def _change(call: Call, room: Room, owner: Owner) -> None:

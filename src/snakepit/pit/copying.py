@@ -1,0 +1,283 @@
+"""Copying files and directories, with the seed's rules for what is there already.
+
+Here a file is written beside its place and comes to it whole; what broke off is found again by what it is a part of.
+At the head a new file grows in its place, by offset, as in the original; one that is replaced stays until the new one
+is whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import stat
+import sys
+from collections.abc import Callable
+
+from snakepit.client import transfer
+from snakepit.client.client import Client
+from snakepit.client.places import Place
+from snakepit.errors import BadRequest, NotFound, SnakepitError
+from snakepit.pit import ask, render
+from snakepit.pit.bar import Bar
+from snakepit.pit.session import open_client
+from snakepit.wire.tree import PART
+
+LARGER_HERE = "Larger local file already existing. Remove it or use force option to overwrite."
+SAME_HERE = "Local file of same size already existing: Skipped download."
+ONLY_FILES = "Command only supports file transfers."
+GO_ON_HERE = "Remote file larger than local one. Continue interrupted download (yN)? "
+GO_ON_THERE = "Remote file smaller than local one. Continue interrupted upload (yN)? "
+LARGER_THERE = "Remote file is larger than local one."
+SAME_THERE = "Remote file of same size already existing: Skipped upload."
+NOT_A_FILE = "Target path is existing, but not a file."
+HOW = "--continue or --force"
+
+
+class How:
+    """What was wished: `force` starts over, `go_on` continues, neither asks."""
+
+    __slots__ = ("force", "go_on", "tree")
+
+    def __init__(self, force: bool = False, go_on: bool = False, tree: bool = False) -> None:
+        self.force, self.go_on, self.tree = force, go_on, tree
+        if tree and go_on:
+            raise BadRequest("Directories are continued by pit sync: it sends only what is missing")
+
+
+# ---------------------------------------------------------------------------------------------------------------- down
+
+
+def pull(place: Place, path: str, local: str | None, how: How) -> int:
+    client = open_client()
+    found = transfer.get(client, place, path)
+    if how.tree and not found.is_file:
+        return _pull_tree(client, place, path, local, how)
+    if not found.is_file:
+        raise BadRequest(f"{ONLY_FILES} (Directories: -r)")
+    if local in (None, "-"):
+        transfer.receive(client, place, path, render.out_bytes, 0)
+        return 0
+    assert local is not None
+    if os.path.isdir(local):
+        local = os.path.join(local, os.path.basename(path.rstrip("/")))
+    if _special(local):
+        with open(local, "wb", buffering=0) as device:
+            transfer.receive(client, place, path, device.write, 0)
+        return 0
+    _pull_file(client, place, path, local, found, how)
+    return 0
+
+
+def _pull_file(client: Client, place: Place, path: str, local: str, found: transfer.Stats, how: How) -> None:
+    there = os.stat(local).st_size if os.path.exists(local) else None
+    part = _part(local, f"{place.root} {path} {found.size} {found.mtime}")
+    if there is not None and not how.force:
+        if there > found.size:
+            raise BadRequest(LARGER_HERE)
+        if there == found.size:
+            render.talk(SAME_HERE)
+            return
+        if not ask.yes(GO_ON_HERE, HOW, how.go_on or None):
+            raise BadRequest("Aborted")
+        _fetch(client, place, path, local, found.size, there)
+        return
+    offset = 0
+    if os.path.exists(part) and not how.force:
+        offset = min(os.stat(part).st_size, found.size)
+        render.talk(f"Continuing interrupted download at {render.size(offset)}.")
+    _forget_parts(local, except_for=part)
+    _fetch(client, place, path, part, found.size, offset)
+    os.replace(part, local)
+
+
+def _fetch(client: Client, place: Place, path: str, local: str, size: int, offset: int) -> None:
+    try:
+        with open(local, "r+b" if offset else "wb", buffering=0) as file, Bar("downloading", size, offset) as bar:
+            file.truncate(offset)
+            file.seek(offset)
+            if offset < size or not size:
+                transfer.receive(client, place, path, _whole(file.fileno()), offset, bar)
+    except FileNotFoundError:
+        raise NotFound(f"There is no directory {os.path.dirname(local) or '.'}") from None
+
+
+def _whole(handle: int) -> Callable[[bytes], object]:
+    def write(block: bytes) -> None:
+        view = memoryview(block)
+        while view:
+            view = view[os.write(handle, view) :]
+
+    return write
+
+
+def _part(local: str, what: str) -> str:
+    """The unfinished copy of exactly this file in this state: one of another is never continued."""
+    import hashlib
+
+    folder, name = os.path.split(local)
+    digest = hashlib.sha256(os.fsencode(f"{name} {what}")).hexdigest()[:16]
+    mark = hashlib.sha256(os.fsencode(name)).hexdigest()[:8]
+    return os.path.join(folder, f".{mark}-{digest}{PART}")
+
+
+def _forget_parts(local: str, except_for: str) -> None:
+    """Earlier ones of the same name, whose file at the head has changed since."""
+    folder, part = os.path.split(except_for)
+    mark = part.partition("-")[0]
+    with contextlib.suppress(OSError):
+        for name in os.listdir(folder or "."):
+            if name.startswith(f"{mark}-") and name.endswith(PART) and name != part:
+                os.unlink(os.path.join(folder, name))
+
+
+def _special(local: str) -> bool:
+    """/dev/stdout, a pipe: written as it comes."""
+    try:
+        mode = os.stat(local).st_mode
+    except OSError:
+        return False
+    return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
+
+
+def _pull_tree(client: Client, place: Place, path: str, local: str | None, how: How) -> int:
+    if local in (None, "-"):
+        raise BadRequest("A directory needs a place to go to: pit cp -r <entity>:<path> <directory>")
+    assert local is not None
+    if os.path.isdir(local):
+        local = os.path.join(local, os.path.basename(path.strip("/")) or place.name)
+    if os.path.lexists(local) and not how.force:
+        raise BadRequest(f"{local} is existing. Use force option to overwrite what is in it, or pit sync.")
+    if how.force:
+        os.makedirs(local, exist_ok=True)
+        return _fill(client, place, path, local)
+    folder, name = os.path.split(local.rstrip("/"))
+    aside = os.path.join(folder, f".{os.urandom(8).hex()}{PART}")
+    try:
+        os.mkdir(aside)
+    except FileNotFoundError:
+        raise NotFound(f"There is no directory {folder or '.'}") from None
+    try:
+        code = _fill(client, place, path, aside)
+        os.rename(aside, os.path.join(folder, name))
+    except BaseException:
+        shutil.rmtree(aside, ignore_errors=True)
+        raise
+    return code
+
+
+def _fill(client: Client, place: Place, path: str, local: str) -> int:
+    handle = os.open(local, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with Bar("downloading") as bar:
+            return _left_out(transfer.receive_tree(client, place, path, handle, bar))
+    finally:
+        os.close(handle)
+
+
+def _left_out(problems: list[str]) -> int:
+    for line in problems:
+        render.talk(f"Left out: {render.clean(line)}")
+    return 1 if problems else 0
+
+
+# ------------------------------------------------------------------------------------------------------------------ up
+
+
+def push(place: Place, path: str, local: str | None, how: How, into: bool = False) -> int:
+    """`into`: a directory that is there takes the file under its own name, as cp does."""
+    if local is not None and local != "-" and not os.path.exists(local):
+        raise NotFound(f"{local} does not exist")
+    client = open_client()
+    named = local is not None and local != "-"
+    base = os.path.basename(os.path.abspath(local)) if local is not None and named else ""
+    if named and (not path.strip("/") or path.endswith("/")):
+        path = path + base
+    found = transfer.look(client, place, path)
+    if into and named and found is not None and not found.is_file:
+        path = f"{path.rstrip('/')}/{base}"
+        found = transfer.look(client, place, path)
+    if local is not None and named and os.path.isdir(local):
+        if not how.tree:
+            raise BadRequest(f"{ONLY_FILES} (Directories: -r)")
+        return _push_tree(client, place, path, local, how, found)
+    if found is not None and not found.is_file:
+        raise BadRequest(NOT_A_FILE)
+    if local is None or not named:
+        _push_stream(client, place, path, found, how)
+    elif _special(local):
+        with open(local, "rb", buffering=0) as device:
+            _send(client, place, path, found, how, device.read, 0)
+    else:
+        _push_file(client, place, path, local, found, how)
+    return 0
+
+
+def _push_file(client: Client, place: Place, path: str, local: str, found: transfer.Stats | None, how: How) -> None:
+    with open(local, "rb", buffering=0) as file:
+        size = os.fstat(file.fileno()).st_size
+        offset = 0
+        if found is not None and not how.force:
+            if found.size > size:
+                raise BadRequest(LARGER_THERE)
+            if found.size == size:
+                render.talk(SAME_THERE)
+                return
+            if found.size and not ask.yes(GO_ON_THERE, HOW, how.go_on or None):
+                raise BadRequest("Aborted")
+            offset = found.size
+            file.seek(offset)
+        with Bar("uploading", size, offset) as bar:
+            end = _send(client, place, path, found, how, file.read, offset, bar)
+    if end != size:
+        raise SnakepitError(f"{local} changed while it was sent: {end} of {size} bytes are there")
+
+
+def _push_stream(client: Client, place: Place, path: str, found: transfer.Stats | None, how: How) -> None:
+    if found is not None and found.size and not how.force:
+        raise BadRequest(f"{LARGER_THERE} (What comes from stdin has no size before; use force option to overwrite.)")
+    stdin = sys.stdin.fileno()
+    with Bar("uploading") as bar:
+        _send(client, place, path, found, how, lambda size: os.read(stdin, min(size, 1 << 20)), 0, bar)
+
+
+def _send(
+    client: Client,
+    place: Place,
+    path: str,
+    found: transfer.Stats | None,
+    how: How,
+    read: Callable[[int], bytes],
+    offset: int,
+    bar: transfer.Told = lambda _: None,
+) -> int:
+    if found is None:
+        transfer.make_file(client, place, path)
+    if found is None or not (how.force and found.size):
+        return transfer.send(client, place, path, read, offset, bar)
+    folder, slash, name = path.rpartition("/")
+    aside = f"{folder}{slash}.{os.urandom(8).hex()}{PART}"
+    transfer.make_file(client, place, aside)
+    try:
+        end = transfer.send(client, place, aside, read, 0, bar)
+        transfer.move(client, place, aside, f"{folder}{slash}{name}")
+    except BaseException:
+        with contextlib.suppress(SnakepitError):
+            client.close()
+            transfer.delete(client, place, aside)
+        raise
+    return end
+
+
+def _push_tree(client: Client, place: Place, path: str, local: str, how: How, found: transfer.Stats | None) -> int:
+    if found is not None and found.is_file:
+        raise BadRequest("Target path is existing, but not a directory.")
+    if found is not None and not how.force:
+        raise BadRequest("Target directory is existing. Use force option to overwrite what is in it, or pit sync.")
+    handle = os.open(local, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        size = transfer.tree_size(handle)
+        with Bar("uploading", size) as bar:
+            return _left_out(transfer.send_tree(client, place, path, handle, size, how.force, bar))
+    finally:
+        os.close(handle)

@@ -1,0 +1,367 @@
+"""Files with `pit`: up, down, on after a cut, with names in any encoding, and what was there before is still there."""
+
+import json
+import os
+import signal
+import subprocess
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import pick_free_port
+from tests.pitting import Pit
+from tests.serving import PROGRAMS, Serving
+from tests.waiting import wait_until
+
+ODD = os.fsdecode(b"na\xffme \xc3\xa4 %2F?#&=\\'\"\n")
+
+
+@pytest.fixture(scope="module")
+def serving() -> Iterator[Serving]:
+    service = Serving.start(pick_free_port())
+    try:
+        yield service
+    finally:
+        service.stop()
+
+
+@pytest.fixture(scope="module")
+def pit(serving: Serving, tmp_path_factory: pytest.TempPathFactory) -> Pit:
+    return Pit.of(serving, tmp_path_factory.mktemp("user")).registered("tilman")
+
+
+@pytest.fixture(scope="module")
+def other(serving: Serving, pit: Pit, tmp_path_factory: pytest.TempPathFactory) -> Pit:
+    assert pit is not None  # the first user is the admin
+    return Pit.of(serving, tmp_path_factory.mktemp("other")).registered("anna")
+
+
+@pytest.fixture(scope="module")
+def home(serving: Serving, pit: Pit) -> Path:
+    pit.ok("ls", "home")
+    return serving.home / "data" / "home" / "tilman"
+
+
+@pytest.fixture(scope="module")
+def job(pit: Pit) -> int:
+    files = "mkdir deep; echo d > deep/d; echo model > x.pt; : > empty; ln -s /etc/passwd link"
+    number = pit.submit(f"cd $KEEP_DIR; {files}")
+    pit.ok("wait", str(number))
+    return number
+
+
+def owned(path: Path) -> None:
+    """As the service itself would have made it: here we are root, and it is not."""
+    owner = path.parent.stat()
+    os.chown(path, owner.st_uid, owner.st_gid)
+
+
+def put(path: Path, data: bytes) -> None:
+    path.write_bytes(data)
+    owned(path)
+
+
+def piped(pit: Pit, data: bytes, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+    command = [str(PROGRAMS / "pit"), *arguments]
+    return subprocess.run(command, input=data, cwd=pit.project, env=pit.environment(), capture_output=True, timeout=60)
+
+
+# ------------------------------------------------------------------------------------------------------------- one file
+
+
+def test_both_forms_of_a_remote_path_mean_the_same(pit: Pit, job: int) -> None:
+    pit.ok("cp", f"{job}:keep/x.pt", "a.pt")
+    pit.ok("cp", str(job), "keep/x.pt", "b.pt")
+    pit.ok("pull", f"job:{job}:keep/x.pt", ".")
+    for name in ("a.pt", "b.pt", "x.pt"):
+        assert (pit.project / name).read_text() == "model\n"
+    assert pit.ok("cat", f"{job}:keep/x.pt") == pit.ok("cat", str(job), "keep/x.pt") == "model\n"
+    assert pit.ok("pull", str(job), "keep/x.pt") == "model\n"  # no local path: stdout
+    assert pit.ok("cp", f"{job}:keep/x.pt", "-") == "model\n"
+
+
+def test_a_file_goes_up_in_every_form(pit: Pit, home: Path) -> None:
+    (pit.project / "up").write_bytes(b"up")
+    pit.ok("push", "home", "one", "up")
+    pit.ok("push", "home:two", "up")
+    pit.ok("cp", "up", "home:three")
+    pit.ok("cp", "up", "home", "four")
+    pit.ok("mkdir", "home", "into/it")
+    pit.ok("cp", "up", "home:into/it")
+    pit.ok("cp", "up", "user:tilman:into/")
+    pit.ok("cp", "up", "home:")
+    for name in ("one", "two", "three", "four", "into/it/up", "into/up", "up"):
+        assert (home / name).read_bytes() == b"up"
+    assert "does not exist" in pit.fails("push", "home", "x", "nothing-here")
+    assert "does not exist" in pit.fails("push", "home", "no/such/directory", "up")
+    assert "Target path is existing, but not a file." in pit.fails("push", "home", "into", "up")
+
+
+def test_empty_files_travel_both_ways(pit: Pit, home: Path, job: int) -> None:
+    pit.ok("cp", f"{job}:keep/empty", "nil")
+    assert (pit.project / "nil").read_bytes() == b""
+    pit.ok("push", "home", "nil", "nil")
+    assert (home / "nil").read_bytes() == b""
+    assert pit.ok("cat", "home", "nil") == ""
+
+
+def test_stdin_and_stdout_carry_any_bytes(pit: Pit, home: Path) -> None:
+    data = os.urandom(5_000_000)
+    assert piped(pit, data, "push", "home", "piped").returncode == 0
+    assert (home / "piped").read_bytes() == data
+    assert piped(pit, b"", "cat", "home", "piped").stdout == data
+    refused = piped(pit, b"other", "push", "home", "piped")
+    assert (refused.returncode, b"Remote file is larger than local one." in refused.stderr) == (1, True)
+    assert piped(pit, b"other", "push", "-f", "home", "piped").returncode == 0
+    assert (home / "piped").read_bytes() == b"other"
+
+
+def test_a_device_is_written_as_it_comes(pit: Pit, job: int) -> None:
+    assert pit.ok("cp", f"{job}:keep/x.pt", "/dev/stdout") == "model\n"
+
+
+def test_names_in_any_encoding_travel_byte_for_byte(pit: Pit, home: Path) -> None:
+    (pit.project / ODD).write_bytes(b"odd")
+    pit.ok("mkdir", "home", "odd")
+    pit.ok("cp", ODD, "home:odd/")
+    assert [each.name for each in (home / "odd").iterdir()] == [ODD]
+    (pit.project / ODD).unlink()
+    pit.ok("cp", f"home:odd/{ODD}", ".")
+    assert (pit.project / ODD).read_bytes() == b"odd"
+    listed = piped(pit, b"", "ls", "home", "odd").stdout
+    assert listed == b"F " + os.fsencode(ODD) + b"\n"
+    pit.ok("cp", "-r", "home:odd", "odd-tree")
+    assert (pit.project / "odd-tree" / ODD).read_bytes() == b"odd"
+    pit.ok("delete", "home", f"odd/{ODD}")
+    assert not list((home / "odd").iterdir())
+
+
+# ---------------------------------------------------------------------------------------------- what is there already
+
+
+def test_a_pull_onto_a_file_follows_the_seeds_rules(pit: Pit, home: Path) -> None:
+    put(home / "ten", b"0123456789")
+    local = pit.project / "ten"
+    local.write_bytes(b"larger than ten")
+    words = "Larger local file already existing. Remove it or use force option to overwrite."
+    assert words in pit.fails("pull", "home", "ten", "ten")
+    assert local.read_bytes() == b"larger than ten"
+    local.write_bytes(b"abcdefghij")
+    done = pit.run("pull", "home", "ten", "ten")
+    assert (done.returncode, local.read_bytes()) == (0, b"abcdefghij")
+    assert "Local file of same size already existing: Skipped download." in done.stderr
+    local.write_bytes(b"0123")
+    assert "Continue interrupted download" in pit.fails("pull", "home", "ten", "ten")
+    pit.ok("pull", "-c", "home", "ten", "ten")
+    assert local.read_bytes() == b"0123456789"
+    local.write_bytes(b"larger than ten")
+    pit.ok("pull", "-f", "home", "ten", "ten")
+    assert local.read_bytes() == b"0123456789"
+    with pit.terminal("pull", "home", "ten", "eleven") as terminal:
+        assert terminal.end() == 0
+    local.write_bytes(b"0123")
+    with pit.terminal("pull", "home", "ten", "ten") as terminal:
+        terminal.expect("Remote file larger than local one. Continue interrupted download (yN)? ")
+        terminal.type("n\n")
+        terminal.expect("Aborted")
+        assert terminal.end() == 1
+    assert "There is no directory" in pit.fails("pull", "home", "ten", "no/where/ten")
+
+
+def test_a_push_onto_a_file_follows_the_seeds_rules(pit: Pit, home: Path) -> None:
+    local, remote = pit.project / "p", home / "p"
+    local.write_bytes(b"0123456789")
+    put(remote, b"larger than ten")
+    assert "Remote file is larger than local one." in pit.fails("push", "home", "p", "p")
+    put(remote, b"abcdefghij")
+    pit.ok("push", "home", "p", "p")
+    assert remote.read_bytes() == b"abcdefghij"
+    put(remote, b"0123")
+    assert "Continue interrupted upload" in pit.fails("push", "home", "p", "p")
+    pit.ok("push", "-c", "home", "p", "p")
+    assert remote.read_bytes() == b"0123456789"
+    put(remote, b"larger than ten")
+    pit.ok("push", "-f", "home", "p", "p")
+    assert remote.read_bytes() == b"0123456789"
+    with pit.terminal("push", "-f", "home", "p", "p") as terminal:
+        terminal.expect("uploading [========================================] 100%")
+        assert terminal.end() == 0
+
+
+def test_an_interrupted_pull_leaves_what_was_there_and_goes_on_later(pit: Pit, home: Path) -> None:
+    data = os.urandom(1 << 20) * 200
+    put(home / "big", data)
+    local = pit.project / "big"
+    local.write_bytes(b"before")
+    command = [str(PROGRAMS / "pit"), "pull", "-f", "home", "big", "big"]
+    process = subprocess.Popen(command, cwd=pit.project, env=pit.environment())
+    wait_until(lambda: [p for p in pit.project.glob(".*.pit-part") if p.stat().st_size > 1 << 20])
+    process.kill()
+    process.wait()
+    assert local.read_bytes() == b"before"
+    local.unlink()
+    done = pit.run("pull", "home", "big", "big")
+    assert "Continuing interrupted download" in done.stderr
+    assert local.read_bytes() == data
+    assert not list(pit.project.glob(".*.pit-part"))
+
+
+def test_an_interrupted_forced_push_leaves_what_was_there(pit: Pit, home: Path) -> None:
+    put(home / "keepme", b"before")
+    read, write = os.pipe()
+    command = [str(PROGRAMS / "pit"), "push", "-f", "home", "keepme"]
+    process = subprocess.Popen(command, cwd=pit.project, env=pit.environment(), stdin=read)
+    os.close(read)
+    chunk = bytes(1 << 20)
+    for _ in range(70):
+        os.write(write, chunk)
+    wait_until(lambda: [p for p in home.glob(".*.pit-part") if p.stat().st_size >= 32 << 20])
+    process.send_signal(signal.SIGINT)
+    process.wait(timeout=20)
+    os.close(write)
+    assert (home / "keepme").read_bytes() == b"before"
+    assert not list(home.glob(".*.pit-part"))
+
+
+def test_transfers_go_on_through_a_restart_of_the_service(pit: Pit, home: Path, serving: Serving) -> None:
+    data = os.urandom(1 << 20) * 300
+    (pit.project / "through").write_bytes(data)
+    command = [str(PROGRAMS / "pit"), "push", "home", "through", "through"]
+    process = subprocess.Popen(command, cwd=pit.project, env=pit.environment())
+    wait_until(lambda: (home / "through").exists() and (home / "through").stat().st_size > 10 << 20)
+    serving.kill()
+    serving.start_again()
+    assert process.wait(timeout=60) == 0
+    assert (home / "through").read_bytes() == data
+
+
+# ---------------------------------------------------------------------------------------------------------- directories
+
+
+def test_directories_travel_whole(pit: Pit, home: Path, job: int) -> None:
+    pit.ok("cp", "-r", f"{job}:keep", "results")
+    results = pit.project / "results"
+    assert (results / "x.pt").read_text() == "model\n"
+    assert (results / "deep" / "d").read_text() == "d\n"
+    assert (results / "empty").read_bytes() == b""
+    assert (results / "link").readlink() == Path("/etc/passwd")
+    assert "is existing" in pit.fails("cp", "-r", f"{job}:keep", "results/../results/x.pt")
+    pit.ok("cp", "-r", f"{job}:keep", ".")
+    assert (pit.project / "keep" / "x.pt").exists()
+    (results / "script").write_text("#!/bin/sh\n")
+    (results / "script").chmod(0o755)
+    pit.ok("push", "-r", "home", "there", "results")
+    assert (home / "there" / "deep" / "d").read_text() == "d\n"
+    assert (home / "there" / "script").stat().st_mode & 0o100
+    assert (home / "there" / "link").readlink() == Path("/etc/passwd")
+    put(home / "there" / "own", b"own")
+    assert "Target directory is existing" in pit.fails("push", "-r", "home", "there", "results")
+    (results / "x.pt").write_text("newer")
+    pit.ok("push", "-r", "-f", "home", "there", "results")
+    assert ((home / "there" / "x.pt").read_text(), (home / "there" / "own").read_text()) == ("newer", "own")
+    assert "Directories: -r" in pit.fails("cp", f"{job}:keep", "elsewhere")
+    assert "pit sync" in pit.fails("cp", "-r", "-c", f"{job}:keep", "elsewhere")
+
+
+def test_a_directory_that_breaks_off_leaves_nothing(pit: Pit, home: Path) -> None:
+    folder = pit.project / "many"
+    folder.mkdir()
+    for number in range(40):
+        (folder / str(number)).write_bytes(bytes(10 << 20))
+    command = [str(PROGRAMS / "pit"), "push", "-r", "home", "many", "many"]
+    process = subprocess.Popen(command, cwd=pit.project, env=pit.environment())
+    wait_until(lambda: list(home.glob(".*.pit-part/*")))
+    process.kill()
+    process.wait()
+    wait_until(lambda: not list(home.glob(".*.pit-part")))
+    assert not (home / "many").exists()
+
+
+def test_download_makes_an_archive_of_a_job(pit: Pit, job: int) -> None:
+    pit.ok("download", str(job))
+    name = pit.project / f"job{job}.tar.gz"
+    with tarfile.open(name) as archive:
+        names = archive.getnames()
+        assert archive.extractfile(f"job{job}/keep/x.pt").read() == b"model\n"  # type: ignore[union-attr]
+    assert f"job{job}/keep/deep/d" in names
+    before = name.read_bytes()
+    assert "existing already" in pit.fails("download", str(job))
+    assert name.read_bytes() == before
+
+
+# -------------------------------------------------------------------------------------------------------------- looking
+
+
+def test_ls_shows_directories_then_files(pit: Pit, job: int) -> None:
+    assert pit.ok("ls", str(job), "keep") == "D deep\nF empty\nF x.pt\n"
+    assert pit.ok("ls", f"{job}:keep/x.pt") == "F keep/x.pt\n"
+    lines = pit.ok("ls", "-l", str(job), "keep").splitlines()
+    assert lines[0].split()[:2] == ["D", "-"]
+    assert lines[2].split()[:2] == ["F", "6"]
+    assert lines[2].endswith(" x.pt")
+    found = json.loads(pit.ok("ls", "--json", str(job), "keep"))
+    assert [(each["name"], each["size"]) for each in found if each["isFile"]] == [("empty", 0), ("x.pt", 6)]
+    assert "does not exist" in pit.fails("ls", str(job), "nowhere")
+    assert "no place for files" in pit.fails("ls", "nowhere", code=2)
+
+
+def test_a_hundred_thousand_files_are_listed_in_one_go(pit: Pit, home: Path) -> None:
+    folder = home / "crowd"
+    folder.mkdir()
+    owned(folder)
+    for number in range(100_000):
+        os.close(os.open(folder / f"file-{number:06}", os.O_CREAT | os.O_WRONLY))
+    assert len(pit.ok("ls", "home", "crowd").splitlines()) == 100_000
+    assert len(pit.ok("ls", "-l", "home", "crowd").splitlines()) == 100_000
+    pit.ok("delete", "home", "crowd")
+    assert not folder.exists()
+
+
+def test_du_says_what_takes_the_space(pit: Pit, home: Path) -> None:
+    pit.ok("mkdir", "home", "du/inner")
+    put(home / "du" / "inner" / "f", bytes(1_000_000))
+    found = json.loads(pit.ok("du", "--json", "home", "du"))
+    assert (found["files"], [entry[0] for entry in found["entries"]]) == (1, ["inner"])
+    assert found["size"] >= 1_000_000
+    assert "1.0 MB  home:du (1 files)" in pit.ok("du", "home", "du")
+    assert "home (" in pit.ok("du")
+
+
+def test_mkdir_and_delete(pit: Pit, home: Path) -> None:
+    pit.ok("mkdir", "home:made/deep")
+    assert (home / "made" / "deep").is_dir()
+    assert "Already existing" in pit.fails("mkdir", "home", "made/deep")
+    pit.ok("delete", "home", "made")
+    assert not (home / "made").exists()
+    assert "missing argument <path>" in pit.fails("delete", "home", code=2)
+
+
+# --------------------------------------------------------------------------------------------------------------- rights
+
+
+def test_jobs_and_shared_data_are_read_only(pit: Pit, serving: Serving, job: int) -> None:
+    (pit.project / "w").write_text("w")
+    for place in (str(job), "shared"):
+        assert "read-only" in pit.fails("push", place, "w", "w")
+        assert "read-only" in pit.fails("mkdir", place, "w")
+        assert "read-only" in pit.fails("delete", place, "keep")
+    (serving.home / "data" / "shared" / "s").write_text("for all")
+    assert pit.ok("cat", "shared", "s") == "for all"
+
+
+def test_others_files_are_out_of_reach(other: Pit, pit: Pit, job: int) -> None:
+    for words in (("ls", "user:tilman"), ("cat", "user:tilman:ten"), ("ls", str(job)), ("download", str(job))):
+        assert pit.run(*words) is not None
+        assert other.fails(*words)
+    assert other.fails("cat", "home:../tilman/ten")
+    pit.ok("ls", "user:anna")  # an admin
+
+
+def test_groups_share_a_directory(pit: Pit, other: Pit) -> None:
+    pit.ok("add", "group:lab", "title=Lab")
+    assert "Only members" in other.fails("ls", "group:lab")
+    pit.ok("add-group", "user:anna", "lab")
+    assert piped(other, b"data", "push", "group:lab:set").returncode == 0
+    assert pit.ok("cat", "group:lab", "set") == "data"
