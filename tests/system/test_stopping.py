@@ -26,10 +26,15 @@ def me(cluster: Cluster) -> User:
 
 
 @pytest.fixture
-def hanging() -> Iterator[str]:
+def server() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0), backlog=50) as listening:
+        yield listening
+
+
+@pytest.fixture
+def hanging(server: socket.socket) -> str:
     """An origin that takes calls and never says a word."""
-    with socket.create_server(("127.0.0.1", 0), backlog=50) as server:
-        yield f"git://127.0.0.1:{server.getsockname()[1]}/repository"
+    return f"git://127.0.0.1:{server.getsockname()[1]}/repository"
 
 
 def stops(user: User, number: int, cluster: Cluster) -> None:
@@ -57,6 +62,15 @@ def test_before_it_is_prepared(cluster: Cluster, me: User, hanging: str) -> None
     assert me.state(last) == NEW
     for number in (last, *first):
         stops(me, number, cluster)
+
+
+def test_at_any_moment_of_its_preparation(cluster: Cluster, me: User, hanging: str) -> None:
+    """While the sandbox is being made, too: no program stays behind."""
+    for _ in range(15):
+        number = me.submit("true", origin=hanging)
+        wait_until(lambda number=number: me.state(number) == PREPARING)  # type: ignore[misc]
+        stops(me, number, cluster)
+    wait_until(lambda: not programs_about(hanging), message="git is stopped")
 
 
 def test_while_it_waits(cluster: Cluster, me: User) -> None:
@@ -142,18 +156,20 @@ def test_what_cannot_be_cloned_fails_the_job_and_says_why(me: User) -> None:
 
 
 def test_a_service_killed_while_it_prepares_leaves_no_program_and_begins_again(
-    cluster: Cluster, me: User, hanging: str
+    cluster: Cluster, me: User, server: socket.socket, hanging: str
 ) -> None:
+    server.settimeout(30)
     number = me.submit("true", origin=hanging)
-    me.reaches(number, PREPARING)
-    wait_until(lambda: programs_about(hanging), message="git calls the origin")
+    call, _ = server.accept()
     cluster.serving.kill()
     wait_until(lambda: not programs_about(hanging), message="git went with its service")
     cluster.serving.start_again()
-    wait_until(lambda: programs_about(hanging), message="git calls the origin again")
+    call.close()
+    call, _ = server.accept()
     assert me.state(number) == PREPARING
     stops(me, number, cluster)
     wait_until(lambda: not programs_about(hanging), message="git is stopped")
+    call.close()
 
 
 def programs_about(text: str) -> list[Path]:

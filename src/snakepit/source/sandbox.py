@@ -26,6 +26,7 @@ LINE_CHARS = 2000
 KEPT_BYTES = 1 << 20
 LAST_LINES = 12
 FAREWELL_S = 5.0
+HALT_TRIES = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,9 +190,34 @@ async def _feed(process: asyncio.subprocess.Process, data: bytes) -> None:
 async def _end(process: asyncio.subprocess.Process, pipes: asyncio.Future[list[None]] | None = None) -> None:
     """Kills it all and waits for the end of its pipes: only then nobody writes into our directories any more."""
     if process.returncode is None:
+        await _kill_family(process.pid)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-    await process.wait()
+    with contextlib.suppress(TimeoutError):  # asyncio waits for the pipes too, whoever holds them
+        await asyncio.wait_for(process.wait(), FAREWELL_S)
     if pipes is not None:
         with contextlib.suppress(TimeoutError, asyncio.CancelledError):
             await asyncio.wait_for(pipes, FAREWELL_S)
+
+
+async def _kill_family(pid: int) -> None:
+    """A process and all below it. Bubblewrap's second process has a session of its own and, early on, waits for a word
+    of the first: so that none is born or left meanwhile, each is halted before its children are looked for."""
+    with contextlib.suppress(ProcessLookupError, FileNotFoundError):
+        os.kill(pid, signal.SIGSTOP)
+        for _ in range(HALT_TRIES):
+            if _halted(pid):
+                break
+            await asyncio.sleep(0.001)
+        for child in _children(pid):
+            await _kill_family(child)
+        os.kill(pid, signal.SIGKILL)
+
+
+def _halted(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "TtZX"
+
+
+def _children(pid: int) -> list[int]:
+    found = (path.read_text().split() for path in Path(f"/proc/{pid}/task").glob("*/children"))
+    return [int(child) for children in found for child in children]
