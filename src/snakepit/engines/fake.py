@@ -12,7 +12,21 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from snakepit.core.job import AttemptId, Cause, Ended, ProcessId
-from snakepit.engines.base import Created, Event, Exited, Go, Inventory, Launch, Offline, Online, Output, Seen
+from snakepit.engines.base import (
+    Command,
+    Created,
+    Event,
+    Exited,
+    Go,
+    Inventory,
+    Launch,
+    Offline,
+    Online,
+    Output,
+    Seen,
+    Session,
+)
+from snakepit.engines.fake_inside import FakeSession, echo, run
 from snakepit.errors import Rejected, Unreachable
 
 CHUNK = 256 << 10
@@ -54,6 +68,7 @@ class FakeNode:
         self.tombstones: set[AttemptId] = set()
         self.epoch = 0
         self.offline = ""  # why it cannot be reached
+        self.ports: set[int] = set()  # where somebody listens, and says back what he hears
         self.boot_id, self.state_id = "boot-1", "state-1"
         self.listener: asyncio.Queue[Event | None] | None = None
         self.changed = asyncio.Event()
@@ -214,6 +229,21 @@ class FakeEngine:
         if held is not None and held.waiting and offset >= held.sent:
             held.waiting = False
             self._node.push(held)
+
+    async def exec(self, id: ProcessId, command: Command) -> Session:
+        self._running(id)
+        return FakeSession(lambda reader, writer: run(command, reader, writer))
+
+    async def connect(self, id: ProcessId, port: int, spare: bool = False) -> Session:
+        self._running(id)
+        if not spare and port not in self._node.ports:
+            raise Rejected(f"nobody of this job listens on port {port}")
+        return FakeSession(lambda reader, writer: echo(port in self._node.ports, spare, reader, writer))
+
+    def _running(self, id: ProcessId) -> None:
+        held = self._reached().held.get(id)
+        if held is None or held.phase != "running":
+            raise Rejected("Worker not active")
 
     async def close(self) -> None:
         self._closed = True
