@@ -124,6 +124,7 @@ async def _live(house: House, bound: socket.socket, node: bool, ready: threading
         await serving
     finally:
         house.service.close()
+        await house.service.pipes.ended()
         await loop.close()
         store.close()
 

@@ -105,6 +105,15 @@ class Pipes:
         for pipe in tuple(self._open):
             await self._look_at(pipe)
 
+    async def sweep(self) -> None:
+        """Renews the tokens of pipes in use; ends what stands idle, or lost its right by a way we were not told of."""
+        for pipe in tuple(self._open):
+            idle_s = pipe.idle_s()
+            if pipe.program.idle_s is not None and idle_s > pipe.program.idle_s:
+                pipe.end("nothing passed for too long")
+            else:
+                await self._look_at(pipe, in_use=idle_s < 2 * SWEEP_S)
+
     def close(self) -> None:
         """All of them, at once."""
         self._closed = True
@@ -138,7 +147,7 @@ class Pipes:
         if pipe.ended_for or self._closed:  # while it was being started
             pipe.end(pipe.ended_for or "the service stops")
         if self._sweeper is None or self._sweeper.done():
-            self._sweeper = asyncio.create_task(self._sweep())
+            self._sweeper = asyncio.create_task(self._sweep_on())
         log.debug("pipe %s of %s opened", pipe.program.name, pipe.user)
 
     async def _watch(self, pipe: Pipe, process: Process) -> None:
@@ -162,16 +171,10 @@ class Pipes:
         if pipe.socket is not None:
             pipe.socket.close()
 
-    async def _sweep(self) -> None:
-        """Renews the tokens of pipes in use; ends what stands idle, or lost its right by a way we were not told of."""
+    async def _sweep_on(self) -> None:
         while self._open:
             await asyncio.sleep(SWEEP_S)
-            for pipe in tuple(self._open):
-                idle_s = pipe.idle_s()
-                if pipe.program.idle_s is not None and idle_s > pipe.program.idle_s:
-                    pipe.end("nothing passed for too long")
-                else:
-                    await self._look_at(pipe, in_use=idle_s < 2 * SWEEP_S)
+            await self.sweep()
 
     async def _look_at(self, pipe: Pipe, in_use: bool = False) -> None:
         try:

@@ -104,7 +104,7 @@ class PipeProtocol(HttpToolsProtocol):
     def _upgrade(self, early_bytes: int) -> None:
         if self.handover is not None:
             if early_bytes:
-                self.handover.refused_for = "bytes came before the answer 101"
+                self.handover.refused_for = self.handover.refused_for or "bytes came before the answer 101"
                 self.cycle.keep_alive = False  # the parser has lost them, and with them its place
         elif self._should_upgrade():
             self.handle_websocket_upgrade()
