@@ -83,6 +83,7 @@ async def _serve(settings: Settings, store: Store, bound: socket.socket, local_n
     finally:
         service.close()
         await service.pipes.ended()
+        await service.visits.ended()
         await service.loop.close()
         log.info("Snakepit service stopped; jobs run on")
 
@@ -99,6 +100,7 @@ def http_config(service: Service) -> uvicorn.Config:
     return uvicorn.Config(
         make_app(service),
         http=PipeProtocol,
+        ws_per_message_deflate=False,  # terminals and tensors: the time is better spent on bytes
         log_config=None,
         access_log=False,
         lifespan="off",

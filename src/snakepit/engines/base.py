@@ -133,11 +133,11 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What is to be run beside a process, in its world. No argv: a login shell. `size`: (columns, rows) of a terminal."""
+    """What is to be run beside a process, in its world. No argv: a login shell."""
 
     argv: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)  # added to that of the process
-    size: tuple[int, int] | None = None
+    size: tuple[int, int] | None = None  # columns and rows, where it wants a terminal
 
 
 class Session(Protocol):

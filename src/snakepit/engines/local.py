@@ -120,8 +120,9 @@ class SocketWay:
         line.setblocking(False)
         try:
             async with asyncio.timeout(DIAL_TIMEOUT_S):
-                while line.connect_ex(f"/proc/self/fd/{directory}/socket") == errno.EAGAIN:
-                    await asyncio.sleep(0.005)  # many knock at once: a unix socket that is full says so, and forgets us
+                # Many may knock at once: a unix socket whose queue is full says so, and forgets us.
+                while line.connect_ex(f"/proc/self/fd/{directory}/socket") == errno.EAGAIN:  # noqa: ASYNC110
+                    await asyncio.sleep(0.005)
             line.getpeername()
         except BaseException:
             line.close()

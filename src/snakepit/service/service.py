@@ -14,6 +14,7 @@ from typing import Protocol
 
 from snakepit.loop.loop import Loop
 from snakepit.service.auth import Limiter, Passwords, Sessions
+from snakepit.service.inside.visits import Visits
 from snakepit.service.pipes.registry import Pipes
 from snakepit.service.usage import Limits, Owner
 from snakepit.store import jobs
@@ -65,6 +66,7 @@ class Service:
     passwords: Passwords = field(init=False)
     limiter: Limiter = field(init=False)
     pipes: Pipes = field(init=False)
+    visits: Visits = field(init=False)
     limits: Limits = field(init=False)
     closing: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -73,6 +75,7 @@ class Service:
         self.passwords = Passwords(self.settings.hash_rounds)
         self.limiter = Limiter(lambda: self.clock().timestamp())
         self.pipes = Pipes(self.sessions, self.settings.data_root)
+        self.visits = Visits(self.store, self.loop, self.sessions, self.clock)
         sizes = self.settings.max_user_size_bytes, self.settings.max_group_size_bytes
         self.limits = Limits(*sizes, self._directories)
 
@@ -84,12 +87,18 @@ class Service:
     async def tokens_changed(self) -> None:
         """After any end of a token: requests with it are refused, and what stands on it ends."""
         self.sessions.forget()
+        await self.review()
+
+    async def review(self) -> None:
+        """Pipes and sessions inside jobs whose right is gone end now."""
         await self.pipes.review()
+        await self.visits.review()
 
     def close(self) -> None:
         """Streams and pipes end promptly; jobs go on."""
         self.closing.set()
         self.pipes.close()
+        self.visits.close()
         self.limits.close()
 
     async def _directories(self, owner: Owner) -> list[Path]:

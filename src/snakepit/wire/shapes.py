@@ -159,3 +159,17 @@ class FileStats(TypedDict):
 class Listing(TypedDict):
     dirs: list[str]
     files: list[str]
+
+
+class AuditEntry(TypedDict):
+    """Somebody went inside a job: `kind` is exec, connect or forward, `detail` the command or the port."""
+
+    id: int
+    date: str
+    user: str
+    kind: str
+    job: int
+    worker: int
+    node: str
+    detail: str
+    address: str

@@ -2,8 +2,8 @@
 holding more than a little of either.
 
 On the caller's socket frames travel: one byte (the channel), four (the length, big-endian), the bytes. To us: 0 control
-(JSON: window-resize, signal), 1 stdin, of which an empty one is its end. From us: 1 stdout, 2 stderr, 0 control, of which
-`{"exit": code}` is the last. Whoever lets go of the socket, or of the line it came by, hangs up: HUP, then KILL.
+(JSON: window-resize, signal), 1 stdin, of which an empty one is its end. From us: 1 stdout, 2 stderr, 0 control, of
+which `{"exit": code}` is the last. Whoever lets go of the socket, or of the line it came by, hangs up: HUP, then KILL.
 """
 
 import errno
@@ -19,6 +19,7 @@ from typing import Any, Dict, List, Optional
 from snakepit.engines.agent import frames, handing, procs, visitor
 from snakepit.engines.agent.aside import close_all_but
 from snakepit.engines.agent.complaint import complain
+from snakepit.engines.agent.holder import LIBC
 from snakepit.engines.agent.visitor import Porter, Visit
 
 CONTROL, STDIN, STDOUT, STDERR = 0, 1, 1, 2
@@ -55,7 +56,7 @@ def _keep(number: int, ask: Dict[str, Any], visit: Visit) -> None:
     os.dup2(null, 1)
     for one in DEAF_TO:
         signal.signal(one, signal.SIG_IGN)
-    visitor.enter.LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     line = socket.socket(fileno=number)
     line.setblocking(True)
     re = ask.get("number")

@@ -1,5 +1,5 @@
-"""Which socket of a job listens on a port. The network is the machine's own, so this is what keeps a connection into one
-job from becoming a way into others', or into the machine's own services."""
+"""Which socket of a job listens on a port. The network is the machine's own, so this is what keeps a connection into
+one job from becoming a way into others', or into the machine's own services."""
 
 import os
 import re

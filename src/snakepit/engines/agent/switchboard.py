@@ -278,7 +278,7 @@ class _Joint:
                 self._take(self._line)
 
     def _attached(self, _: int) -> None:
-        data, descriptors = handing.receive(self._line)
+        _, descriptors = handing.receive(self._line)
         if not descriptors:
             self.close()
             return

@@ -1,9 +1,9 @@
-"""A command inside a running process's world: same sandbox, environment, directory and limits; a terminal of its own, or
-three pipes.
+"""A command inside a running process's world: same sandbox, environment, directory and limits; a terminal of its own,
+or three pipes.
 
-Two forks: the *porter* joins the group and the namespaces, drops what it thereby gained and opens the terminal in there;
-when it is told to, it forks the command, which alone has a process number inside, and goes. The command is then a child
-of the keeper (`keeper`), which speaks for it.
+Two forks: the *porter* joins the group and the namespaces, drops what it thereby gained and opens the terminal in
+there; when it is told to, it forks the command, which alone has a process number inside, and goes. The command is then
+a child of the keeper (`keeper`), which speaks for it.
 """
 
 import errno
@@ -61,10 +61,8 @@ def prepare(visit: Visit) -> Porter:
         finally:
             os._exit(70)
     theirs.close()
-    for reader, writer in pipes[:1]:
-        os.close(reader)
-    for _, writer in pipes[1:]:
-        os.close(writer)
+    for at, (reader, writer) in enumerate(pipes):
+        os.close(reader if at == 0 else writer)
     word, descriptors = handing.receive(ours)
     if word != b"+":
         raise OSError(word.decode() or "cannot enter the sandbox")

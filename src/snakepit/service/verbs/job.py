@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
+from sqlalchemy import Connection
 from starlette.responses import Response
 
 from snakepit.core import access
@@ -23,6 +24,7 @@ LOG = table(
     Field("lines", "whole", high=10_000_000, words="only the last lines of what is there"),
     Field("offset", "whole", high=2**62, words="in bytes"),
 )
+SHARE = table(Field("exec", "flag", words="its members may also go inside"))
 CHUNK_BYTES = 256 * 1024
 
 
@@ -40,16 +42,17 @@ async def remove(call: Call) -> None:
     if row.state is not State.DONE:
         raise WrongState("Only stopped jobs can be deleted")
     await call.service.loop.remove_job(row.id)
-    await call.service.pipes.review()
+    await call.service.review()
 
 
 async def share(call: Call) -> None:
-    """Share a job with a group."""
+    """Share a job with a group; with `exec` its members may go inside too, as long as it runs."""
     row = await _job(call)
     access.change_job(call.person, _rights(row))
     await call.service.store.read(groups.get, call.path["group"])
     access.share_with(call.person, call.path["group"])
-    await call.service.store.write(jobs.set_group, row.id, call.path["group"], True)
+    await call.service.store.write(_share, row.id, call.path["group"], call.query.get("exec", False))
+    await call.service.review()
 
 
 async def unshare(call: Call) -> None:
@@ -57,7 +60,7 @@ async def unshare(call: Call) -> None:
     row = await _job(call)
     access.change_job(call.person, _rights(row))
     await call.service.store.write(jobs.set_group, row.id, call.path["group"], False)
-    await call.service.pipes.review()
+    await call.service.review()
 
 
 async def log(call: Call) -> Response:
@@ -84,6 +87,11 @@ async def _to_its_end(book: LogBooks, job: int, offset: int) -> AsyncIterator[by
             return
         offset += len(chunk)
         yield chunk
+
+
+def _share(c: Connection, job: int, group: str, inside: bool) -> None:
+    jobs.set_group(c, job, group, True)
+    jobs.set_exec_group(c, job, group, inside)
 
 
 async def _job(call: Call) -> JobRow:
