@@ -46,6 +46,7 @@ FILES = {
     "delete": "files",
     "du": "files",
     "download": "copy",
+    "forward": "forward",
     "drain": "nodes",
     "resume": "nodes",
     "completion": "completion",
