@@ -93,6 +93,7 @@ class Deeds:
             source=row.source,
             origin=given.origin,
             hash=given.hash,
+            snapshot=row.snapshot,
             diff=given.diff,
             archive=Path(given.archive) if given.archive else None,
             script=given.script,

@@ -11,9 +11,11 @@ from typing import Any
 
 from snakepit.errors import SnakepitError
 from snakepit.loop.deeds import LoopSettings
+from snakepit.source import snapshots
 from snakepit.source.sweep import drop_job, drop_leftovers, drop_old_caches, drop_src, empty_trash
 from snakepit.store import jobs
 from snakepit.store.database import Store
+from snakepit.store.rows import JobInput, JobRow
 
 log = logging.getLogger(__name__)
 EVERY_S = 60.0
@@ -40,14 +42,18 @@ async def keep_once(store: Store, settings: LoopSettings, now: dt.datetime) -> N
     for id in old:
         await remove_job(store, settings.root, id)
     await asyncio.to_thread(drop_old_caches, settings.root, UNUSED_CACHE_S)
+    for user in await asyncio.to_thread(snapshots.due, settings.root):
+        await snapshots.collect(settings.root, user, settings.confined)
     await asyncio.to_thread(empty_trash, settings.root, settings.keep_trash_s)
 
 
 async def remove_job(store: Store, root: Path, id: int) -> None:
     """A job that is over, with all it left. The row goes first: what has none is swept at the next start."""
-    given = await store.read(jobs.input_of, id)
+    row, given = await store.read(_with_input, id)
     await store.write(jobs.delete, id)
     await asyncio.to_thread(drop_job, root, id)
+    if row.snapshot:
+        await asyncio.to_thread(snapshots.drop, root, row.user, id)
     if given.archive:
         await asyncio.to_thread(Path(given.archive).unlink, True)
 
@@ -59,6 +65,9 @@ async def sweep(store: Store, root: Path) -> None:
         there = [int(path.name) for path in _listed(root / "pits") if path.name.isdigit()]
         for id in await store.read(_unknown, there):
             await asyncio.to_thread(drop_job, root, id)
+        refs = {id: user for user, id in await asyncio.to_thread(list, snapshots.all_kept(root))}
+        for id in await store.read(_unknown, list(refs)):
+            await asyncio.to_thread(snapshots.drop, root, refs[id], id)
         wanted = {Path(path).name for path in await store.read(jobs.archives)}
         for path in _listed(root / "inputs"):
             if path.name not in wanted:
@@ -69,6 +78,10 @@ async def sweep(store: Store, root: Path) -> None:
 
 def _listed(directory: Path) -> list[Path]:
     return sorted(directory.iterdir()) if directory.is_dir() else []
+
+
+def _with_input(c: Any, id: int) -> tuple[JobRow, JobInput]:
+    return jobs.get(c, id), jobs.input_of(c, id)
 
 
 def _unknown(c: Any, ids: list[int]) -> list[int]:

@@ -85,7 +85,7 @@ async def check_out(wanted: Wanted, src: Path, box: Sandbox) -> None:
         raise BadRequest(f"Not a commit: {wanted.hash[:100]!r}")
     git = _Git(wanted, src, box)
     git.configure()
-    async with _locked(wanted.cache, box):
+    async with locked(wanted.cache.with_name(wanted.cache.name + ".lock"), box):
         try:
             await git.fill()
         except Damaged:
@@ -109,11 +109,11 @@ async def apply(box: Sandbox, src: Path, diff: bytes, onto: str, tracked: bool =
     done = Finished(1, "", ())
     for more in (["--index"], []) if tracked else ([],):
         done = await box.run(
-            [*words, *more, "-"], cwd=src, writable=[src], stdin=mended(diff), env=_environment(box, src), quiet=True
+            [*words, *more, "-"], cwd=src, writable=[src], stdin=mended(diff), env=environment_of(box, src), quiet=True
         )
         if done.code == 0:
             return
-    raise _full(done) or SnakepitError(f"The diff does not apply to {onto}: {done.words}")
+    raise full_disk(done) or SnakepitError(f"The diff does not apply to {onto}: {done.words}")
 
 
 class _Git:
@@ -132,9 +132,9 @@ class _Git:
         if self.origin.credentials:
             store = self.box.home / "credentials"
             user, _, password = self.origin.credentials.partition(":")
-            _write_private(store, f"{self.origin.scheme}://{user}:{password}@{self.origin.host}\n")
+            write_private(store, f"{self.origin.scheme}://{user}:{password}@{self.origin.host}\n")
             config += f'[credential]\n\thelper = "store --file={_quoted(_shell_quoted(str(store)))}"\n'
-        _write_private(self.box.home / "gitconfig", config)
+        write_private(self.box.home / "gitconfig", config)
 
     async def fill(self) -> None:
         if not (self.cache / "HEAD").is_file():
@@ -160,7 +160,8 @@ class _Git:
             update = ["git", "submodule", "update", "--quiet", "--init", "--recursive"]
             done = await self._run(update, self.src, network=True, env=self.remote)
             if done.code != 0:
-                raise _full(done) or SnakepitError(f"Cannot fetch the submodules of {self.origin.shown}: {done.words}")
+                where = f"the submodules of {self.origin.shown}"
+                raise full_disk(done) or SnakepitError(f"Cannot fetch {where}: {done.words}")
 
     async def large_files(self) -> None:
         """Git LFS, in the checkout and its submodules. The contents are cached beside the repository."""
@@ -174,7 +175,7 @@ class _Git:
         env = {**self.remote, "LFS_CACHE": str(self.cache / "lfs")}
         done = await self._run(["bash", "-c", PULL_LFS], self.src, self.cache, network=True, env=env)
         if done.code != 0:
-            raise _full(done) or SnakepitError(f"Cannot fetch the large files of {self.origin.shown}: {done.words}")
+            raise full_disk(done) or SnakepitError(f"Cannot fetch the large files of {self.origin.shown}: {done.words}")
 
     async def _commit(self) -> str:
         """The full hash of what is wanted, from the cache alone where it is there."""
@@ -184,7 +185,7 @@ class _Git:
         everything = ["+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*"]
         done = await self._fetch("--prune", *everything)
         if done.code != 0:
-            raise _full(done) or self._unfetched(done)
+            raise full_disk(done) or self._unfetched(done)
         await self._cached("-c", "gc.auto=6700", "gc", "--auto", "--quiet")
         if not self.hash and (await self._fetch("--no-tags", "HEAD")).code == 0:
             return await self._find("FETCH_HEAD") or self._absent()
@@ -222,7 +223,7 @@ class _Git:
     ) -> None:
         done = await self._run(["git", *words], place, readable=readable, env=env)
         if done.code != 0:
-            raise _full(done) or SnakepitError(f"Cannot check out {self.origin.shown}: {done.words}")
+            raise full_disk(done) or SnakepitError(f"Cannot check out {self.origin.shown}: {done.words}")
 
     async def _run(
         self,
@@ -240,7 +241,7 @@ class _Git:
             writable=[place, *more],
             readable=[*(readable or []), *self.shown],
             network=network,
-            env={**_environment(self.box, place), **(env or {})},
+            env={**environment_of(self.box, place), **(env or {})},
             quiet=quiet,
         )
         ours = [line for line in done.last if not line.startswith("remote:")]
@@ -260,7 +261,7 @@ USES_LFS = f"{HAS_LFS} || [ -n \"$({_EACH} '{HAS_LFS} && echo yes || :')\" ]"
 PULL_LFS = f"mkdir -p \"$LFS_CACHE\" && {_PULL} && {_EACH} '{_PULL}'"
 
 
-def _environment(box: Sandbox, place: Path) -> dict[str, str]:
+def environment_of(box: Sandbox, place: Path) -> dict[str, str]:
     return {
         "GIT_CONFIG_NOSYSTEM": "1",
         "GIT_CONFIG_GLOBAL": str(box.home / "gitconfig"),
@@ -273,16 +274,15 @@ def _environment(box: Sandbox, place: Path) -> dict[str, str]:
     }
 
 
-def _full(done: Finished) -> SnakepitError | None:
+def full_disk(done: Finished) -> SnakepitError | None:
     if "No space left on device" in done.words or "Disk quota exceeded" in done.words:
         return SnakepitError("The disk of the head is full: the code could not be fetched")
     return None
 
 
 @contextlib.asynccontextmanager
-async def _locked(cache: Path, box: Sandbox) -> AsyncIterator[None]:
-    """One at a time for each cache. Asked again and again instead of waiting in a thread that no cancel could end."""
-    lock = cache.with_name(cache.name + ".lock")
+async def locked(lock: Path, box: Sandbox) -> AsyncIterator[None]:
+    """One at a time. Asked again and again instead of waiting in a thread that no cancel could end."""
     waited = False
     while True:
         lock.parent.mkdir(parents=True, exist_ok=True)
@@ -292,7 +292,7 @@ async def _locked(cache: Path, box: Sandbox) -> AsyncIterator[None]:
                 yield
                 return
         if not waited:
-            box.say("Waiting for another job that fetches the same repository")
+            box.say("Waiting for another job that uses the same repository")
         waited = True
         await asyncio.sleep(LOCK_PAUSE_S)
 
@@ -304,7 +304,7 @@ def _clear_remains(cache: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def _write_private(path: Path, text: str) -> None:
+def write_private(path: Path, text: str) -> None:
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
         file.write(text)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from snakepit.core.origin import Origin, read_origin
 from snakepit.errors import BadRequest, SnakepitError
-from snakepit.source import archive, git
+from snakepit.source import archive, git, snapshots
 from snakepit.source.layout import FRESH, LASTING, MARK, mark, pit_dir, prep_dir, prepared, preparing
 from snakepit.source.sandbox import Sandbox
 from snakepit.source.sweep import remove_tree, to_trash
@@ -27,7 +27,7 @@ COMPUTE = "if [ -f .compute ]; then bash .compute; fi\n"
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What to prepare. `source` is "git", "archive" or "script"; `origin` may hold credentials."""
+    """What to prepare. `source` is "git", "snapshot", "archive" or "script"; `origin` may hold credentials."""
 
     root: Path
     job: int
@@ -35,6 +35,7 @@ class Work:
     source: str
     origin: str = field(default="", repr=False)
     hash: str = ""
+    snapshot: str = ""
     diff: bytes = field(default=b"", repr=False)
     archive: Path | None = None
     script: str = ""  # the direct commands; empty: the checkout's .compute
@@ -138,6 +139,8 @@ async def _bring_source(work: Work, box: Sandbox, origin: Origin | None, src: Pa
                 _check_file_origin(work, origin)
             wanted = git.Wanted(origin, work.hash, work.diff, git.cache_dir(work.root, work.user, origin))
             await git.check_out(wanted, src, box)
+        case "snapshot":
+            await snapshots.check_out(work.root, work.user, work.job, work.snapshot, work.origin, src, box)
         case "archive":
             if work.archive is None:
                 raise BadRequest("There is no archive")

@@ -67,7 +67,7 @@ class NewJob:
     user: str
     description: str
     request: str
-    source: str = "script"  # git, archive or script
+    source: str = "script"  # git, snapshot, archive or script
     provisioning: str = ""
     origin_shown: str = ""
     hash: str = ""
@@ -85,6 +85,7 @@ class NewJob:
     origin: str = ""
     diff: bytes = b""
     archive: str = ""  # a path on the head
+    snapshot: str = ""  # a commit in the user's repository on the head
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +119,7 @@ class JobRow:
     util_comp: float
     util_mem: float
     src_until: datetime | None  # when src/ is thrown away; None: it is not there, or the job is not over
+    snapshot: str = ""
     groups: tuple[str, ...] = ()
 
 

@@ -23,7 +23,7 @@ from sqlalchemy import (
 from snakepit.core.job import Cause, Outcome, State, Until
 from snakepit.store.columns import ID, Chosen, Json, JsonTuple, Moment, Numbered, Share, Words
 
-HEAD = "0002"
+HEAD = "0003"
 
 metadata = MetaData(
     naming_convention={
@@ -156,6 +156,7 @@ jobs = Table(
     Column("util_comp", Float, nullable=False),
     Column("util_mem", Float, nullable=False),
     Column("src_until", Moment),
+    Column("snapshot", Words, nullable=False, server_default=""),
     Column("idempotency_key", Words),
     Column("body_hash", LargeBinary),
     # By state for the status and for retention; by user (first column of the unique one) for has_jobs.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
+import logging
 import math
 import os
 import re
@@ -26,8 +27,10 @@ from snakepit.core.origin import read_origin
 from snakepit.errors import BadRequest, CannotFulfill, Forbidden, NotFound, WrongState
 from snakepit.service import beneath
 from snakepit.service.call import Call
+from snakepit.service.pipes import repository
 from snakepit.service.usage import Owner
 from snakepit.service.verbs.login import seconds
+from snakepit.source import snapshots
 from snakepit.store import jobs
 from snakepit.store.rows import JobInput, JobRow, NewJob
 from snakepit.wire import shapes
@@ -45,6 +48,8 @@ JOB = table(
     Field("diff", longest=LONGEST_TEXT, lines=True),
     Field("diffBase64", longest=LONGEST_TEXT, lines=True, words="instead of diff, where it is not all UTF-8"),
     Field("archive", longest=4096),
+    Field("snapshot", longest=64, words="a commit that was pushed through /pipes/git"),
+    Field("diffLoC", "whole", high=2**31 - 1, words="lines that a snapshot changes"),
     Field("env", "map", longest=1000),
     Field("until", choices=("all", "any")),
     Field("retries", "whole", high=1000),
@@ -53,6 +58,7 @@ JOB = table(
     Field("priority", "whole", low=-1000, high=1000),
 )
 HASH = re.compile(r"[0-9a-fA-F]{4,64}")
+log = logging.getLogger(__name__)
 KEY = re.compile(r"[\x21-\x7e]{1,255}")
 COPY_BYTES = 1024 * 1024
 
@@ -69,6 +75,7 @@ class Source:
     diff: bytes = b""
     archive: str = ""
     changed_lines: int = 0
+    snapshot: str = ""
 
 
 async def submit(call: Call) -> shapes.JobId:
@@ -108,6 +115,7 @@ async def submit(call: Call) -> shapes.JobId:
         origin=source.origin,
         diff=source.diff,
         archive=source.archive,
+        snapshot=source.snapshot,
     )
     return await _insert(call, new, key)
 
@@ -118,6 +126,8 @@ async def rerun(call: Call) -> shapes.JobId:
     access.change_job(call.person, JobRights(row.user, row.groups))
     check_request(call, row.request)
     await call.service.limits.check(Owner("user", call.person.id))
+    if row.snapshot:
+        await _offer_again(call, row)
     archive = ""
     if given.archive:
         archive = await asyncio.to_thread(_same_archive, call.service.settings.data_root, Path(given.archive))
@@ -155,6 +165,8 @@ async def _insert(call: Call, new: NewJob, key: str) -> shapes.JobId:
             await asyncio.to_thread(Path(new.archive).unlink, True)
         raise
     if created:
+        if new.snapshot:
+            await _keep(call, id, new)
         service.loop.submitted(id)
     return {"id": id}
 
@@ -197,6 +209,8 @@ def _idempotency_key(call: Call) -> str:
 
 async def _source(call: Call, key: str) -> Source:
     body = call.body
+    if "snapshot" in body:
+        return await _snapshot(call)
     diff = _diff(body)
     changed = _changed_lines(diff)
     suffix = f" with {changed} LoC diff" if diff else ""
@@ -214,6 +228,43 @@ async def _source(call: Call, key: str) -> Source:
         raise BadRequest('"hash" must be the hash of a commit (hexadecimal digits)')
     words = f"Git commit {hash} from {shown}" if hash else f"Git clone of {shown}"
     return Source("git", f"{words}{suffix}", body["origin"], shown, hash, diff, changed_lines=changed)
+
+
+async def _snapshot(call: Call) -> Source:
+    """Of the address only what may be shown is wanted here, and only that is kept."""
+    body, root = call.body, call.service.settings.data_root
+    for other in ("archive", "diff", "diffBase64"):
+        if other in body:
+            raise BadRequest(f'Give either "snapshot" or "{other}", not both')
+    commit, hash = body["snapshot"], body.get("hash", "")
+    if not snapshots.FULL_HASH.fullmatch(commit) or (hash and not HASH.fullmatch(hash)):
+        raise BadRequest('"snapshot" and "hash" must be hashes of commits (hexadecimal digits)')
+    if not await asyncio.to_thread(snapshots.has, root, call.person.id, commit):
+        raise BadRequest(f"The snapshot {commit[:12]} is not on the head: push it first, to {snapshots.INCOMING}")
+    shown = read_origin(body["origin"]).shown if body.get("origin") else ""
+    loc = body.get("diffLoC", 0)
+    words = f"Snapshot {commit[:12]}" + (f": Git commit {hash}" if hash else "") + (f" from {shown}" if shown else "")
+    words += f" with {loc} LoC diff" if loc else ""
+    return Source("snapshot", words, shown, shown, hash, changed_lines=loc, snapshot=commit)
+
+
+async def _offer_again(call: Call, row: JobRow) -> None:
+    """The snapshot of an earlier job, for a new one that may be of somebody else."""
+    root = call.service.settings.data_root
+    if await asyncio.to_thread(snapshots.kept, root, row.user, row.id) != row.snapshot:
+        raise WrongState("The snapshot of this job is no longer kept: submit it anew")
+    if row.user == call.person.id:
+        await asyncio.to_thread(snapshots.offer, root, row.user, row.snapshot)
+    else:
+        await repository.snapshots(root, call.person.id)
+        await snapshots.bring(root, row.user, call.person.id, row.id, row.snapshot)
+
+
+async def _keep(call: Call, job: int, new: NewJob) -> None:
+    try:
+        await asyncio.to_thread(snapshots.keep, call.service.settings.data_root, new.user, job, new.snapshot)
+    except OSError as problem:  # the preparation will do it; until then the push keeps it
+        log.warning("the snapshot of job %d is not kept yet: %s", job, problem)
 
 
 def _diff(body: dict[str, Any]) -> bytes:
