@@ -71,7 +71,7 @@ def test_one_user_does_not_take_all_the_pipes(house: House, monkeypatch: pytest.
     monkeypatch.setattr(registry, "MOST_OF_A_USER", 3)
     cara, dora = house.user("cara"), house.user("dora")
     pipes = [open_sftp(house, cara) for _ in range(3)]
-    with pytest.raises(TooMany, match="Too many pipes"):
+    with pytest.raises(TooMany, match="Too many pipes of yours"):
         open_sftp(house, cara)
     pipes.append(open_sftp(house, dora))
     for pipe in pipes:
@@ -88,3 +88,18 @@ def test_nothing_is_left_in_the_service_after_a_pipe(house: House) -> None:
         open_sftp(house, emil).socket.close()
     wait_until(lambda: len(house.service.pipes) == 0)
     wait_until(lambda: len(list(Path("/proc/self/fd").iterdir())) <= handles + 1)
+
+
+def test_a_peer_that_went_without_a_word_will_be_noticed(house: House) -> None:
+    """The kernel has its keepalive timer running on our end."""
+    sftp = open_sftp(house, house.user("fina"))
+    near, far = sftp.socket.getsockname()[1], sftp.socket.getpeername()[1]
+
+    def timers() -> list[str]:
+        rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+        return [row[5][:2] for row in rows if row[1].endswith(f":{far:04X}") and row[2].endswith(f":{near:04X}")]
+
+    try:
+        wait_until(lambda: timers() == ["02"], timeout_s=10, message="nothing else is under way")
+    finally:
+        sftp.socket.close()

@@ -15,6 +15,7 @@ from snakepit.config import Settings
 from snakepit.core.confine import World, bubblewrap
 from snakepit.core.sizes import rough_size
 from snakepit.engines.agent import gpus, inventory, limits
+from snakepit.service.pipes.programs import SFTP_SERVERS
 
 NOBODY = 65534
 
@@ -32,6 +33,8 @@ def examine(settings: Settings) -> list[Finding]:
         Finding("python", sys.version_info >= (3, 11), sys.version.split()[0], needed=True),
         _program("git", "--version", needed=True),
         _program("git-lfs", "version", missing="not installed: large files of Git LFS stay pointers"),
+        _program("rsync", "--version", missing="not installed: pit sync does not work"),
+        _sftp_server(),
         _sandbox(),
         _cgroups(),
         _cards(),
@@ -46,6 +49,11 @@ def _program(name: str, argument: str, needed: bool = False, missing: str = "not
         return Finding(name, False, missing, needed)
     done = subprocess.run([path, argument], capture_output=True, text=True, timeout=20)
     return Finding(name, done.returncode == 0, (done.stdout or done.stderr).strip().partition("\n")[0], needed)
+
+
+def _sftp_server() -> Finding:
+    found = next((path for path in SFTP_SERVERS if Path(path).exists()), None)
+    return Finding("sftp-server", found is not None, found or "not installed: mounts do not work")
 
 
 def _sandbox() -> Finding:

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import resource
 import signal
 import socket
 import struct
@@ -86,8 +87,10 @@ class Pipes:
         """Gives the connection to the program. What is wrong before the 101 is raised; after it, the pipe ends."""
         if self._closed:
             raise Unavailable("The service is being stopped; ask again in a moment")
-        if len(self._open) >= MOST or sum(pipe.user == user for pipe in self._open) >= MOST_OF_A_USER:
-            raise TooMany(f"Too many pipes are open ({MOST_OF_A_USER} of a user, {MOST} in all)")
+        if sum(pipe.user == user for pipe in self._open) >= MOST_OF_A_USER:
+            raise TooMany(f"Too many pipes of yours are open ({MOST_OF_A_USER} at most)")
+        if len(self._open) >= _most():
+            raise TooMany(f"Too many pipes are open ({_most()} at most)")
         pipe = Pipe(user, key, program, right)
         self._open.add(pipe)  # from here on a revocation finds it
         try:
@@ -190,6 +193,11 @@ class Pipes:
         session = await (self._sessions.use(pipe.key) if in_use else self._sessions.look(pipe.key))
         if await pipe.right(session.person) != pipe.program.place:
             raise Forbidden("The right to this pipe has changed")
+
+
+def _most() -> int:
+    """Each takes up to four of the service's open files; the other half is for everybody else."""
+    return min(MOST, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 8)
 
 
 async def _farewell(own: socket.socket) -> None:
