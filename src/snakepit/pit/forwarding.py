@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 
 from snakepit.client.entities import job_numbers
 from snakepit.client.forward import Forward
@@ -22,7 +23,10 @@ def worker_of(arguments: Arguments) -> int:
     return arguments.number("worker") or 0
 
 
-def keep_forwarding(forward: Forward) -> int:
+def keep_forwarding(forward: Forward, announce: Callable[[], None]) -> int:
+    """Until Ctrl-C, which may come as soon as anything was announced."""
     with contextlib.suppress(KeyboardInterrupt):
+        forward.begin()
+        announce()
         forward.run()
     return 0

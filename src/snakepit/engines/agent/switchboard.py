@@ -15,9 +15,9 @@ import select
 import signal
 import socket
 import struct
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Union
 
-from snakepit.engines.agent import frames, handing, listeners
+from snakepit.engines.agent import frames, handing, listeners, procs
 from snakepit.engines.agent.aside import close_all_but
 from snakepit.engines.agent.complaint import complain
 
@@ -85,6 +85,7 @@ class _Board:
         self._events: Dict[int, int] = {}
         self._orders: Optional[socket.socket] = orders
         self.joints: "set[_Joint]" = set()
+        self._jobs: Dict[int, _Handle] = {}
         self.want(orders, READ, self._order)
 
     def run(self) -> None:
@@ -102,7 +103,23 @@ class _Board:
                     if isinstance(getattr(act, "__self__", None), _Joint):
                         act.__self__.close()  # type: ignore[union-attr]
 
-    def want(self, one: socket.socket, events: int, act: Optional[Act] = None) -> None:
+    def end_with(self, holder: int) -> None:
+        """All connections into a job end when its holder does; spare ones would not notice."""
+        if holder in self._jobs:
+            return
+        descriptor = procs.pidfd(holder)
+        if descriptor is not None:  # on old kernels spare ones are found useless when they are called
+            self._jobs[holder] = _Handle(descriptor)
+            self.want(self._jobs[holder], READ, lambda _: self._ended(holder))
+
+    def _ended(self, holder: int) -> None:
+        handle = self._jobs.pop(holder)
+        self.want(handle, NOTHING)
+        os.close(handle.fileno())
+        for joint in [joint for joint in self.joints if joint.holder == holder]:
+            joint.close()
+
+    def want(self, one: "Union[socket.socket, _Handle]", events: int, act: Optional[Act] = None) -> None:
         """From now on `act` hears of these events, and of errors in any case; NOTHING: not even of those."""
         number = one.fileno()
         before = self._events.get(number, NOTHING)
@@ -129,6 +146,16 @@ class _Board:
             self._orders = None
             return
         _Joint(self, socket.socket(fileno=descriptors[0]), json.loads(data.decode()))
+
+
+class _Handle:
+    """Something with a number that is no socket."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def fileno(self) -> int:
+        return self._number
 
 
 class _Flow:
@@ -212,7 +239,9 @@ class _Joint:
         self._end: Optional[socket.socket] = None
         self._target: Optional[socket.socket] = None
         self._flows: List[_Flow] = []
+        self.holder = ask["holder"]
         board.joints.add(self)
+        board.end_with(self.holder)
         line.setblocking(False)
         if ask.get("spare"):
             self._answer({"body": {}})
@@ -277,7 +306,7 @@ class _Joint:
             else:
                 self._take(self._line)
 
-    def _attached(self, _: int) -> None:
+    def _attached(self, events: int) -> None:
         _, descriptors = handing.receive(self._line)
         if not descriptors:
             self.close()

@@ -20,18 +20,19 @@ def forward(arguments: Arguments) -> int:
     try:
         for pair in pairs:
             doors.append(door_of(job, worker, pair.local, pair.remote))
-        forwarding = Forward(client, doors, render.talk)
-        forwarding.begin()
     except BaseException:
         for door in doors:
             door.close()
         raise
-    render.talk("Start")
-    for door, pair in zip(doors, pairs, strict=True):
-        render.out(f"Forwarding port {pair.remote} of worker {worker} to port {door.port} on localhost...\n")
-    render.flush()
-    render.talk("Hit Ctrl-C to stop forwarding.")
-    return keep_forwarding(forwarding)
+
+    def announce() -> None:
+        render.talk("Start")
+        for door, pair in zip(doors, pairs, strict=True):
+            render.out(f"Forwarding port {pair.remote} of worker {worker} to port {door.port} on localhost...\n")
+        render.flush()
+        render.talk("Hit Ctrl-C to stop forwarding.")
+
+    return keep_forwarding(Forward(client, doors, render.talk), announce)
 
 
 COMMANDS = (
