@@ -90,6 +90,21 @@ def jobs(found: list[Job], columns: int | None) -> str:
     return "\n".join([header(columns, dated=True), *(row(job, columns, dated=True) for job in found)]) + "\n"
 
 
+def audit(found: list[Job]) -> str:
+    """Who went inside which job."""
+    lines = [_entry("ENTRY", "DATE", "USER", "JOB", "W", "NODE", "WHAT", "DETAIL")]
+    for each in found:
+        place = (each.get("job"), each.get("worker"), each.get("node"), each.get("kind"), each.get("detail"))
+        lines.append(_entry(each.get("id"), each.get("date"), each.get("user"), *place))
+    return "\n".join(lines) + "\n"
+
+
+def _entry(id: object, date: object, user: object, job: object, worker: object, node: object, *what: object) -> str:
+    parts = [cell(str(id), 6, right=True), cell(str(date), 24), cell(str(user), 10), cell(str(job), 6, right=True)]
+    parts += [cell(str(worker), 3, right=True), cell(str(node), 10), cell(str(what[0]), 7), clean(str(what[1]))]
+    return " ".join(parts).rstrip(" ")
+
+
 # --------------------------------------------------------------------------------------------------------------- show
 
 

@@ -9,6 +9,7 @@ from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse
 from starlette.routing import Route as HttpRoute
+from starlette.routing import WebSocketRoute
 
 from snakepit import __version__
 from snakepit.service.api import docs, openapi
@@ -16,6 +17,7 @@ from snakepit.service.api.answers import foreign
 from snakepit.service.api.dispatch import Path
 from snakepit.service.api.route import Route
 from snakepit.service.api.routes import ROUTES
+from snakepit.service.inside import socket
 from snakepit.service.service import Service
 
 __all__ = ["Service", "make_app"]
@@ -35,4 +37,6 @@ def make_app(service: Service, more: Sequence[Route] = ()) -> FastAPI:
         by_path.setdefault(route.path, {})[route.method] = route
     for path, methods in by_path.items():
         app.router.routes.append(HttpRoute(path, endpoint=Path(service, methods)))
+    for path, serve in socket.ROUTES.items():
+        app.router.routes.append(WebSocketRoute(path, endpoint=socket.Inside(service, serve)))
     return app

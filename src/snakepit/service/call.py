@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 
 from snakepit.core.access import Person
 from snakepit.errors import BadRequest, TooLarge, Unauthorized
@@ -53,7 +53,7 @@ class Call:
         return self.request.client.host if self.request.client else ""
 
 
-def token_of(request: Request) -> str:
+def token_of(request: HTTPConnection) -> str:
     """`X-Auth-Token`, or `Authorization: Bearer`; empty when there is none."""
     token = request.headers.get("x-auth-token", "")
     if token:

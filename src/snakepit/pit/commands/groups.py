@@ -5,7 +5,7 @@ from __future__ import annotations
 from snakepit.client import entities
 from snakepit.client.http import quote
 from snakepit.pit import session
-from snakepit.pit.arguments import Argument, Arguments, Command
+from snakepit.pit.arguments import Argument, Arguments, Command, Option, UsageError
 
 TYPES = ("user", "job", "node")
 ARGUMENTS = (Argument("entity"), Argument("group"))
@@ -14,7 +14,12 @@ NOTES = """
 
 
 def add_group(arguments: Arguments) -> int:
-    session.open_client().call("PUT", _path(arguments), {})
+    path = _path(arguments)
+    if arguments.on("exec"):
+        if not path.startswith("/jobs/"):
+            raise UsageError("--exec is for jobs")
+        path += "?exec=1"
+    session.open_client().call("PUT", path, {})
     return 0
 
 
@@ -35,9 +40,11 @@ COMMANDS = (
         "adds the entity to the access group",
         add_group,
         ARGUMENTS,
+        (Option("--exec", "of a job: its members may also go inside (exec, shell, forward)"),),
         examples=(
             "pit add-group user:anna students",
             "pit add-group job:190 students",
+            "pit add-group job:190 students --exec",
             "pit add-group node:n0:1 staff",
         ),
         notes=NOTES,

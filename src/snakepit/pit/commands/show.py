@@ -9,6 +9,7 @@ from snakepit.pit import render, session, tables
 from snakepit.pit.arguments import JSON, Argument, Arguments, Command, UsageError
 
 LISTS = ("users", "groups", "nodes", "aliases")
+AUDIT_FILTERS = ("user", "job", "before", "limit")
 FILTERS = ("since", "till", "user", "title", "asc", "desc", "limit", "offset")
 
 
@@ -16,6 +17,8 @@ def show(arguments: Arguments) -> int:
     what, more = arguments.word("entity"), arguments.words("filter")
     if what == "jobs":
         return _jobs(more, arguments.on("json"))
+    if what == "audit":
+        return _audit(more, arguments.on("json"))
     if more:
         raise UsageError(f'unexpected argument "{more[0]}"')
     if what in LISTS:
@@ -39,6 +42,19 @@ def _jobs(words: list[str], as_json: bool) -> int:
         render.json_out(found)
     else:
         render.out(tables.jobs(found, render.columns()))
+    return 0
+
+
+def _audit(words: list[str], as_json: bool) -> int:
+    filters = entities.properties(words)
+    for name in filters:
+        if name not in AUDIT_FILTERS:
+            raise UsageError(f'unknown filter "{name}" (expected {", ".join(AUDIT_FILTERS)})')
+    found = session.open_client().call("GET", "/audit" + query(dict(filters)))
+    if as_json:
+        render.json_out(found)
+    else:
+        render.out(tables.audit(found))
     return 0
 
 
@@ -67,12 +83,15 @@ COMMANDS = (
             "pit show nodes",
             "pit show node:n0",
             "pit show job:190",
+            "pit show audit user=anna",
             "pit show jobs user=tilman since=2026-01-01 desc=date limit=20",
         ),
         notes="""
-"entity" is me, users, groups, nodes, aliases, jobs,
+"entity" is me, users, groups, nodes, aliases, jobs, audit,
 user:<name>, group:<name>, node:<name>, alias:<name> or job:<number>.
 "jobs" can be narrowed by since=<date>, till=<date>, user=<name>, title=<pattern with % and _>,
-ordered by asc=<field> or desc=<field> (date, user, title, state), and paged by limit=<n> and offset=<n>.""",
+ordered by asc=<field> or desc=<field> (date, user, title, state), and paged by limit=<n> and offset=<n>.
+"audit" says who went inside which job, the newest first (for administrators); narrowed by user=<name> and job=<number>,
+paged by limit=<n> and before=<entry>.""",
     ),
 )

@@ -68,7 +68,7 @@ class Path:
                 call.session = await self._service.sessions.find(token)
             elif route.asks == "user" or request.path_params.get("user") == "~":
                 call.session = call.signed_in
-        _check_ids(request.path_params)
+        check_ids(request.path_params)
         if route.query or route.strict_query:
             call.query = read_query(route, request)
         if route.body is not None:
@@ -109,7 +109,7 @@ def _query_value(field: Field, text: str) -> object:
     return text
 
 
-def _check_ids(parameters: Mapping[str, str]) -> None:
+def check_ids(parameters: Mapping[str, str]) -> None:
     for kind, id in parameters.items():
         if kind in CHECKED and not (kind == "user" and id == "~") and (problem := problem_with(kind, id)):
             raise BadRequest(problem)

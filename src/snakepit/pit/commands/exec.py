@@ -1,0 +1,108 @@
+"""`pit exec` and `pit shell`: a command, or a login shell, inside a running job."""
+
+from __future__ import annotations
+
+import os
+
+from snakepit.client import entities
+from snakepit.client.client import Client
+from snakepit.client.execution import start
+from snakepit.client.http import LostAnswer
+from snakepit.errors import Unauthorized
+from snakepit.pit import render, session
+from snakepit.pit.arguments import Argument, Arguments, Command, Option, UsageError
+
+WORKER = Option("-w --worker", "which worker of the job (0 when left out)", "index")
+TERMINAL = Option("-t --tty", "with a terminal, even if stdin and stdout are none")
+NO_TERMINAL = Option("-T --no-tty", "without a terminal: stdin, stdout and stderr apart, byte for byte")
+LOST = 255
+SENT = ("TERM", "COLORTERM")
+
+
+def exec_(arguments: Arguments) -> int:
+    if not arguments.rest:
+        raise UsageError("missing command: pit exec <jobNumber> -- command arguments...")
+    return go_inside(session.open_client(), _job(arguments), arguments, arguments.rest)
+
+
+def shell(arguments: Arguments) -> int:
+    return go_inside(session.open_client(), _job(arguments), arguments, None)
+
+
+def go_inside(client: Client, job: int, arguments: Arguments, argv: list[str] | None) -> int:
+    """Runs it there; its exit code."""
+    if arguments.on("tty") and arguments.on("no-tty"):
+        raise UsageError("--tty and --no-tty exclude each other")
+    ours = os.isatty(0) and os.isatty(1)
+    wanted = (ours or arguments.on("tty")) and not arguments.on("no-tty")
+    return run_inside(client, job, arguments.number("worker") or 0, argv, wanted)
+
+
+def run_inside(client: Client, job: int, worker: int, argv: list[str] | None, terminal: bool) -> int:
+    environment = {name: os.environ[name] for name in SENT if terminal and name in os.environ}
+    size = _size() if terminal else None
+    try:
+        execution = start(client, job, worker, argv, environment, size)
+    except Unauthorized:
+        client.job(job)  # renews a login that has ended, by asking for the password
+        execution = start(client, job, worker, argv, environment, size)
+    render.flush()
+    try:
+        if terminal and os.isatty(0):
+            from snakepit.pit.rawly import Raw
+
+            with Raw(0) as raw:
+                return execution.run(0, 1, 2, raw)
+        return execution.run(_stdin(), 1, 2)
+    except LostAnswer as problem:
+        render.failure(problem.message)
+        return LOST
+    finally:
+        execution.close()
+
+
+def _job(arguments: Arguments) -> int:
+    numbers = entities.job_numbers(arguments.words("jobNumber"))
+    if len(numbers) != 1:
+        raise UsageError("one job at a time")
+    return numbers[0]
+
+
+def _size() -> tuple[int, int]:
+    try:
+        columns, rows = os.get_terminal_size(1 if os.isatty(1) else 0)
+    except OSError:
+        return 80, 24
+    return columns or 80, rows or 24
+
+
+def _stdin() -> int:
+    try:
+        os.fstat(0)
+    except OSError:
+        return -1  # somebody started us with it closed
+    return 0
+
+
+COMMANDS = (
+    Command(
+        "exec",
+        "runs a command inside a running job",
+        exec_,
+        (Argument("jobNumber"),),
+        (WORKER, TERMINAL, NO_TERMINAL),
+        rest="command arguments...",
+        examples=("pit exec 190 -- nvidia-smi", "pit exec -w 1 190 -- bash", "tar c data | pit exec 190 -- tar x"),
+        notes="""
+It runs in the job's own sandbox, with its environment, directory and limits, and ends with it. Its exit code is ours.
+On a terminal it gets one too, and ~. at the beginning of a line lets go of it.""",
+    ),
+    Command(
+        "shell",
+        "opens a login shell inside a running job",
+        shell,
+        (Argument("jobNumber"),),
+        (WORKER,),
+        examples=("pit shell 190", "pit shell -w 1 190"),
+    ),
+)
