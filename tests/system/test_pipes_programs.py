@@ -242,6 +242,13 @@ def test_rsync_cannot_be_talked_into_anything_else(
     assert "read-only" in done.stderr
 
 
+def test_a_path_need_not_be_text(environment: dict[str, str], cluster: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    done = run(environment, "rsync", "-a", "-e", "pit pipe rsync home odd%FF%2Bname/", tmp_path / "file", "pit:.")
+    assert done.returncode == 0, done.stderr
+    assert (cluster.root / "home" / "anna" / os.fsdecode(b"odd\xff+name") / "file").read_text() == "x"
+
+
 def test_a_path_that_looks_like_an_option_is_a_path(
     environment: dict[str, str], cluster: Cluster, tmp_path: Path
 ) -> None:

@@ -54,7 +54,7 @@ ETC = (
 SYS_CORES = ("/sys/devices/system",)
 SYS_CARDS = ("/sys/bus", "/sys/class", "/sys/dev", "/sys/devices", "/sys/module")
 
-BARE_DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
+BARE_DEVICES = ("/dev/null", "/dev/urandom")
 
 
 class Bind(NamedTuple):

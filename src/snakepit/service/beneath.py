@@ -12,7 +12,7 @@ import secrets
 import shutil
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from snakepit.errors import BadRequest, Forbidden, NotFound, SnakepitError
@@ -32,8 +32,13 @@ class NoSpace(SnakepitError):
 
 
 def make_directory(path: Path) -> None:
-    """A home, or the directory of a group; jobs mount it."""
+    """A home, or the directory of a group; jobs mount it. Whoever may write there may also shut its door (chmod 0), for
+    all: it is opened again."""
     path.mkdir(mode=0o750, parents=True, exist_ok=True)
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if mode & 0o700 != 0o700:
+        with suppress(PermissionError):  # an admin's own arrangement
+            path.chmod(mode | 0o700)
 
 
 def components(path: str) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import parse_qsl
+
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -47,7 +49,14 @@ async def rsync(call: Call) -> Response:
     options = call.query.get("args", [])
     if place.writable and "--sender" not in options:
         await call.service.limits.check(owner_of(place.directory))
-    return await _open(call, rsync_program(place, call.query.get("path", ""), options), right)
+    return await _open(call, rsync_program(place, _path(call), options), right)
+
+
+def _path(call: Call) -> str:
+    """Names are bytes: what is not UTF-8 comes through as it is."""
+    text = call.request.scope["query_string"].decode("latin-1")
+    pairs = parse_qsl(text, keep_blank_values=True, errors="surrogateescape")
+    return next((value for name, value in reversed(pairs) if name == "path"), "")
 
 
 async def git(call: Call) -> Response:
