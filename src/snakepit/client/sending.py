@@ -5,11 +5,14 @@ git does the work, through `pit pipe` in the place of ssh; it sends what the hea
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import IO
 
 from snakepit.client.aside import Repository, private_git
 from snakepit.client.client import Client
@@ -19,7 +22,11 @@ from snakepit.errors import SnakepitError, TooLarge
 ADDRESS = "ssh://pit/snapshots"
 INCOMING = "refs/pit/incoming/"
 _TOO_LARGE = re.compile(r"exceeds maximum allowed size", re.IGNORECASE)
+_IN_THE_WAY = re.compile(r"cannot lock ref|reference already exists|\.lock'|failed to update ref", re.IGNORECASE)
 _MISSING = re.compile(r"unable to read|bad object|missing (?:blob|tree|commit)|could not read|bad tree", re.IGNORECASE)
+_PROGRESS = re.compile(
+    r"(?:remote: )?(?:Enumerating|Counting|Compressing|Writing|Resolving|Unpacking|Receiving|Checking|Delta|Total) "
+)
 _NOISE = re.compile(r"(?:remote: )*(?:fatal|error|! \[remote rejected\])[: ]*")
 
 
@@ -34,15 +41,19 @@ def through_pipe(client: Client, cwd: Path) -> dict[str, str]:
     return {"GIT_SSH_COMMAND": shlex.join(words), "GIT_SSH_VARIANT": "simple", "GIT_TERMINAL_PROMPT": "0", **token}
 
 
-def push(repository: Repository, commit: str, address: str, env: dict[str, str], progress: bool = False) -> None:
-    """The head has the commit and all it needs when this returns."""
+def push(
+    repository: Repository, commit: str, address: str, env: dict[str, str], hear: Callable[[str], None] = lambda _: None
+) -> None:
+    """The head has the commit and all it needs when this returns; `hear` gets git's words on how far it is."""
     git = private_git(repository)
-    words = ["push", "--no-verify", "--no-signed", "--no-follow-tags", "--thin"]
-    words += ["--progress"] if progress else ["--quiet"]
-    done = _talk(git, [*words, address, f"{commit}:{INCOMING}{commit}"], env, progress)
-    if done.returncode == 0:
-        return
-    said = _words(done)
+    words = ["push", "--no-verify", "--no-signed", "--no-follow-tags", "--thin", "--progress", "--porcelain"]
+    # Another may be sending the same at this moment; one that was killed at the head may have left a lock behind.
+    for ref in (commit, commit, f"{commit}-{os.urandom(4).hex()}"):
+        code, said = _talk(git, [*words, address, f"{commit}:{INCOMING}{ref}"], env, hear)
+        if code == 0:
+            return
+        if not _IN_THE_WAY.search(said):
+            break
     if _TOO_LARGE.search(said):
         raise TooLarge(
             "the head does not take that much at once (its limit is maxSnapshotSize): "
@@ -55,10 +66,11 @@ def push(repository: Repository, commit: str, address: str, env: dict[str, str],
 
 def fetch(git: Git, address: str, ref: str, to: str, env: dict[str, str], depth: int = 0) -> None:
     more = [f"--depth={depth}"] if depth else []
-    words = ["fetch", "--quiet", "--no-tags", "--no-recurse-submodules", *more, address, f"+{ref}:{to}"]
-    done = _talk(git, words, env, False)
-    if done.returncode != 0:
-        raise SnakepitError(_words(done))
+    plain = ("--no-tags", "--no-recurse-submodules", "--no-write-fetch-head", "--no-auto-maintenance")
+    words = ["fetch", "--quiet", *plain, *more, address, f"+{ref}:{to}"]
+    code, said = _talk(git, words, env, lambda _: None)
+    if code != 0:
+        raise SnakepitError(said)
 
 
 def keep(repository: Repository, job: int, commit: str) -> None:
@@ -93,27 +105,39 @@ def make_branch(repository: Repository, ref: str, commit: str) -> None:
     repository.git.ask("update-ref", "--no-deref", "-m", "pit run --branch", ref, commit, "0" * 40)
 
 
-def _talk(git: Git, words: list[str], env: dict[str, str], progress: bool) -> subprocess.CompletedProcess[bytes]:
-    """With `progress` git speaks to the terminal itself."""
+def _talk(git: Git, words: list[str], env: dict[str, str], hear: Callable[[str], None]) -> tuple[int, str]:
+    """Its exit code, and on one line what it said besides how far it was."""
     try:
-        return subprocess.run(
+        process = subprocess.Popen(
             git.argv(words),
             cwd=git.top,
             env={**git.environment(), **env},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            stderr=None if progress else subprocess.PIPE,
+            stderr=subprocess.PIPE,
         )
     except FileNotFoundError:
         raise SnakepitError("git is not installed") from None
-
-
-def _words(done: subprocess.CompletedProcess[bytes]) -> str:
-    lines = (done.stderr or b"").decode("utf-8", "replace").splitlines()
-    said = [_NOISE.sub("", line).strip() for line in lines if line.strip()]
+    said: list[str] = []
+    with process:
+        assert process.stderr is not None
+        for line in _lines(process.stderr):
+            if _PROGRESS.match(line):
+                hear(line)
+            else:
+                said.append(_NOISE.sub("", line))
     # git's own advice about ssh follows what the pipe said, and would only mislead.
-    kept = [line for line in said if not line.startswith(_ADVICE)]
-    return "; ".join(dict.fromkeys(kept)) or f"git exited with code {done.returncode}"
+    kept = [line for line in said if line and not line.startswith(_ADVICE)]
+    return process.returncode, "; ".join(dict.fromkeys(kept)) or f"git exited with code {process.returncode}"
+
+
+def _lines(stream: IO[bytes]) -> Iterator[str]:
+    """Lines that end as lines do, or that are painted over."""
+    rest = b""
+    while chunk := os.read(stream.fileno(), 1 << 16):
+        *lines, rest = re.split(rb"[\r\n]+", rest + chunk)
+        yield from (line.decode("utf-8", "replace").strip() for line in lines)
+    yield rest.decode("utf-8", "replace").strip()
 
 
 _ADVICE = (

@@ -1,11 +1,11 @@
-"""Which code goes along with a job: a git checkout as origin, hash and diff; an archive; or none."""
+"""Which code goes along with a job: a git checkout as a snapshot, or as origin, hash and diff; an archive; or none."""
 
 from __future__ import annotations
 
 import shlex
 from pathlib import Path
 
-from snakepit.client.checkout import Checkout, describe
+from snakepit.client.aside import Repository, find_repository
 from snakepit.client.client import Client
 from snakepit.errors import SnakepitError
 from snakepit.pit import render
@@ -23,13 +23,20 @@ def collect(arguments: Arguments, client: Client, script: str) -> Source:
         if not script:
             raise UsageError("--script-only needs something to run: -d 'commands' or -- command")
         return NOTHING
+    if arguments.on("origin"):
+        if arguments.on("archive"):
+            raise UsageError("--origin and --archive exclude each other")
+        return _of_origin(cwd, script)
     if not arguments.on("archive"):
-        found = describe(cwd)
-        if isinstance(found, Checkout):
-            return _of_git(found, cwd, script)
+        repository = find_repository(cwd)
+        if isinstance(repository, Repository):
+            return _of_snapshot(repository, cwd, client, arguments, script)
         if cwd in (Path.home(), Path("/")):
             return _no_project(cwd, script)
-        render.talk(f"Sending an archive: {found.reason}.")
+        render.talk(f"Sending an archive: {repository.reason}.")
+    for option in ("branch", "allow-secrets", "allow-large"):
+        if arguments.on(option):
+            raise UsageError(f"--{option} is for snapshots of git checkouts")
     _warn_of_nothing(cwd, script)
     from snakepit.pit.archive import of_directory
 
@@ -44,7 +51,20 @@ def _no_project(cwd: Path, script: str) -> Source:
     return NOTHING
 
 
-def _of_git(checkout: Checkout, cwd: Path, script: str) -> Source:
+def _of_snapshot(repository: Repository, cwd: Path, client: Client, arguments: Arguments, script: str) -> Source:
+    from snakepit.pit.snapshots import of_repository
+
+    _warn_of_nothing(cwd if (cwd / ".compute").is_file() else repository.top, script)
+    return of_repository(repository, client, arguments, _script_there(repository.subdirectory, cwd, script))
+
+
+def _of_origin(cwd: Path, script: str) -> Source:
+    """As the original client does it: the head fetches the commit by itself, and gets the difference."""
+    from snakepit.client.checkout import NoCheckout, describe
+
+    checkout = describe(cwd)
+    if isinstance(checkout, NoCheckout):
+        raise SnakepitError(f"--origin: {checkout.reason}")
     for note in checkout.notes:
         render.talk(f"Note: {note}")
     _warn_of_nothing(cwd if (cwd / ".compute").is_file() else checkout.top, script)
@@ -58,14 +78,16 @@ def _of_git(checkout: Checkout, cwd: Path, script: str) -> Source:
     ]
     names = ("remote", "origin", "hash", "diffLoC")
     values = (checkout.remote, checkout.origin_shown, checkout.hash, checkout.diff_loc)
-    return Source(fields, lines, dict(zip(names, values, strict=True)), script=_script_there(checkout, cwd, script))
+    return Source(
+        fields, lines, dict(zip(names, values, strict=True)), script=_script_there(checkout.subdirectory, cwd, script)
+    )
 
 
-def _script_there(checkout: Checkout, cwd: Path, script: str) -> str | None:
+def _script_there(subdirectory: str, cwd: Path, script: str) -> str | None:
     """Called in a subdirectory, a job starts there too. A `.compute` of the top stays one of the top."""
-    if not checkout.subdirectory or not (script or (cwd / ".compute").is_file()):
+    if not subdirectory or not (script or (cwd / ".compute").is_file()):
         return None
-    return f"cd {shlex.quote(checkout.subdirectory)} || exit\n{script or 'bash .compute'}"
+    return f"cd {shlex.quote(subdirectory)} || exit\n{script or 'bash .compute'}"
 
 
 def _diff_field(diff: bytes) -> dict[str, object]:

@@ -40,7 +40,8 @@ def repository(root: Path, user: str) -> Path:
 
 def has(root: Path, user: str, commit: str) -> bool:
     """Whether it was pushed by this user lately. git took the ref only after all that belongs to it was there."""
-    return _read(repository(root, user) / INCOMING / commit) == commit
+    refs = (repository(root, user) / INCOMING).glob(f"{commit}*")  # with a suffix where two pushes met
+    return FULL_HASH.fullmatch(commit) is not None and any(_read(ref) == commit for ref in refs)
 
 
 def kept(root: Path, user: str, job: int) -> str:

@@ -131,6 +131,7 @@ class JobDetails(Job):
     exitCode: int | None
     continueJob: NotRequired[int]
     provisioning: NotRequired[str]
+    snapshot: NotRequired[str]
     groups: NotRequired[list[str] | bool]
     stateChanges: NotRequired[list[StateChange]]
     processes: NotRequired[list[Process]]

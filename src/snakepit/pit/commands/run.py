@@ -43,6 +43,7 @@ def _submitted(client: Client, title: str, request: str, script: str, fields: di
         source.tidy()
         raise
     source.tidy()
+    source.submitted(number)
     return number
 
 
@@ -99,7 +100,11 @@ COMMANDS = (
             Option("-e --execute", "the same as --direct", "commands"),
             Option("-l --log", "waits for and prints job's log output; exits with the job's outcome"),
             Option("-a --archive", "sends an archive of this directory, even from a git checkout"),
+            Option("--origin", "lets the head fetch the commit from its remote, and sends only the difference"),
             Option("-s --script-only", "sends no code, only the commands"),
+            Option("--branch", "keeps the version that is sent as a branch of this name, too", "name"),
+            Option("--allow-secrets", "sends files that look like secrets too (.env, *.pem, id_rsa …)"),
+            Option("--allow-large", "sends files over 100 MB, or more than 5 GB of changes, too"),
             Option("--gpus", "GPUs of each process", "count"),
             Option("--vram", "memory that each of them has at least, like 24G", "size"),
             Option("--model", "their model, or several to choose from, like a100,h100", "names"),

@@ -124,6 +124,8 @@ def _details(call: Call, row: JobRow, changes: list[StateChange], runs: Attempts
     if not access.may_read_job(call.person, JobRights(row.user, row.groups)):
         return shown
     shown["provisioning"] = row.provisioning
+    if row.snapshot:
+        shown["snapshot"] = row.snapshot
     shown["groups"] = sorted(row.groups) or False
     shown["stateChanges"] = [
         {"state": int(change.state), "since": iso(change.since), "reason": change.reason} for change in changes

@@ -1,0 +1,183 @@
+"""`pit diff`, `pit checkout`, `pit gc`: the versions that jobs ran, found again by the jobs' numbers.
+
+A snapshot that is not in this checkout (it was sent from another one) is fetched from the head.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from snakepit.client import sending
+from snakepit.client.aside import ATTRIBUTES, NoRepository, Repository, find_repository
+from snakepit.client.entities import job_numbers
+from snakepit.client.git import Git
+from snakepit.client.snapshot import take
+from snakepit.errors import NotFound, SnakepitError
+from snakepit.pit import render, session
+from snakepit.pit.arguments import Argument, Arguments, Command, Option, UsageError
+from snakepit.pit.snapshots import limits, repository_here, reviewer
+
+HISTORY = 2  # the snapshot and the commit it was made on, as in the job
+
+
+def diff(arguments: Arguments) -> int:
+    repository = repository_here()
+    old = _commit(repository, _number(arguments.word("jobNumber")))
+    if arguments.on("base"):
+        if arguments.word("otherJob"):
+            raise UsageError("either --base or a second job")
+        old, new = _base(repository, old), old
+    elif arguments.word("otherJob"):
+        new = _commit(repository, _number(arguments.word("otherJob")))
+    else:
+        new = take(repository, reviewer(arguments), limits()).tree
+    how = [option for option in ("stat", "name-only") if arguments.on(option)]
+    words = ["diff", *(f"--{option}" for option in how), old, new, "--", *arguments.words("path")]
+    git = repository.git
+    render.flush()
+    # git itself shows it: with the user's pager, colours and tools.
+    return subprocess.run(git.argv(words), cwd=Path.cwd(), env=_plain(git)).returncode
+
+
+def _plain(git: Git) -> dict[str, str]:
+    environment = git.environment()
+    environment.pop("LC_ALL", None)
+    return environment
+
+
+def _base(repository: Repository, commit: str) -> str:
+    empty = repository.git.text("hash-object", "-t", "tree", "/dev/null")
+    found = repository.git.find("rev-parse", "--verify", "--quiet", f"{commit}^")
+    return found if found is not None else empty
+
+
+def checkout(arguments: Arguments) -> int:
+    number, target = _number(arguments.word("jobNumber")), Path(arguments.word("directory"))
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise SnakepitError(f"{target} is there already: a checkout needs a new or an empty directory")
+    address, ref, env = _where(number)
+    existed = target.is_dir()
+    target.mkdir(parents=True, exist_ok=True)
+    git = Git(target.resolve(), {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1"})
+    try:
+        git.ask("init", "--quiet", "--template=", "--initial-branch=none", ".")
+        (target / ".git" / "info").mkdir()
+        (target / ".git" / "info" / "attributes").write_text(ATTRIBUTES)
+        sending.fetch(git, address, ref, ref, env, HISTORY)
+        git.ask("checkout", "--quiet", "--detach", ref)
+    except BaseException:
+        _undo(target, existed)
+        raise
+    render.out(f"Job {number} is in {target}: {git.text('rev-parse', 'HEAD')}\n")
+    return 0
+
+
+def _undo(target: Path, existed: bool) -> None:
+    import shutil
+
+    for path in target.iterdir():
+        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+    if not existed:
+        target.rmdir()
+
+
+def _where(number: int) -> tuple[str, str, dict[str, str]]:
+    """The nearest place that has the snapshot: this checkout, else the head."""
+    here = find_repository(Path.cwd())
+    if not isinstance(here, NoRepository) and number in sending.kept(here):
+        return f"file://{here.common}", sending.ref_of(number), {"GIT_ALLOW_PROTOCOL": "file"}
+    client = session.open_client()
+    _check_snapshot(client.job(number), number)
+    return sending.ADDRESS, sending.ref_of(number), sending.through_pipe(client, Path.cwd())
+
+
+def _commit(repository: Repository, number: int) -> str:
+    commit = sending.kept(repository).get(number)
+    if commit is not None:
+        return commit
+    client = session.open_client()
+    job = client.job(number)
+    _check_snapshot(job, number)
+    env = sending.through_pipe(client, Path.cwd())
+    sending.fetch(repository.git, sending.ADDRESS, sending.ref_of(number), sending.ref_of(number), env)
+    return str(job["snapshot"])
+
+
+def _check_snapshot(job: dict[str, object], number: int) -> None:
+    if not job.get("snapshot"):
+        raise NotFound(f"job {number} did not come with a snapshot, or it is not yours to read")
+
+
+def gc(arguments: Arguments) -> int:
+    """Refs of jobs that the service no longer has; git's own gc frees the space in its time."""
+    repository = repository_here()
+    kept = sending.kept(repository)
+    gone = sorted(kept) if arguments.on("all") else _removed(sorted(kept))
+    if gone:
+        sending.drop(repository, gone)
+    render.out(f"Dropped {len(gone)} of {len(kept)} snapshots" + (f": {_ranges(gone)}\n" if gone else ".\n"))
+    return 0
+
+
+def _removed(numbers: list[int]) -> list[int]:
+    client = session.open_client() if numbers else None
+    gone = []
+    for number in numbers:
+        assert client is not None
+        try:
+            client.job(number)
+        except NotFound:
+            gone.append(number)
+    return gone
+
+
+def _ranges(numbers: list[int]) -> str:
+    return ", ".join(str(number) for number in numbers)
+
+
+def _number(word: str) -> int:
+    numbers = job_numbers([word])
+    if len(numbers) != 1:
+        raise UsageError("expected one job number")
+    return numbers[0]
+
+
+ALLOW = (
+    Option("--allow-secrets", "takes files that look like secrets too"),
+    Option("--allow-large", "takes large files too"),
+)
+COMMANDS = (
+    Command(
+        "diff",
+        "shows what changed since a job was submitted",
+        diff,
+        (Argument("jobNumber"), Argument("otherJob", required=False), Argument("path", required=False, many=True)),
+        (
+            Option("--base", "shows what the job's code had changed, compared with its commit"),
+            Option("--stat", "shows only how much changed, by file"),
+            Option("--name-only", "shows only the names of changed files"),
+            *ALLOW,
+        ),
+        examples=("pit diff 190", "pit diff 190 195", "pit diff 190 --base --stat"),
+        notes="""
+Without a second job the files of this directory, as they are now, are compared with those that the job ran.""",
+    ),
+    Command(
+        "checkout",
+        "writes the code of a job into a new directory",
+        checkout,
+        (Argument("jobNumber"), Argument("directory")),
+        examples=("pit checkout 190 ../as-it-was",),
+    ),
+    Command(
+        "gc",
+        "forgets the local versions of jobs that were removed",
+        gc,
+        (),
+        (Option("--all", "forgets those of all jobs"),),
+        examples=("pit gc",),
+        notes="""
+The versions are the refs refs/pit/<jobNumber> of this checkout. git frees their space in its own time (git gc).""",
+    ),
+)
