@@ -89,7 +89,6 @@ class _Keeper:
         self._input_ended = False
         self._status: Optional[int] = None
         self._hung_up_at = 0.0
-        self._killed = False
         self._waker, alarm = os.pipe()
         os.set_blocking(alarm, False)
         os.set_blocking(self._waker, False)
@@ -108,6 +107,8 @@ class _Keeper:
             self._reap()
         if not self._hung_up_at:
             self._finish()
+        if self._hung_up_at:
+            self._disperse()
 
     # -- while it runs
 
@@ -289,8 +290,23 @@ class _Keeper:
         if time.monotonic() > self._hung_up_at + KILL_AFTER_S:
             procs.send(self._session() + [self._pid], signal.SIGKILL)
 
+    def _disperse(self) -> None:
+        """Those whom the command left behind in its session, some born while the hangup was on its way."""
+        while True:
+            members = self._session()
+            if not members:
+                return
+            late = time.monotonic() > self._hung_up_at + KILL_AFTER_S
+            procs.send(members, signal.SIGKILL if late else signal.SIGHUP)
+            time.sleep(0.1)
+            self._reap()
+
     def _session(self) -> List[int]:
-        return [seen.pid for seen in procs.everyone().values() if self._pid and seen.session == self._pid]
+        return [
+            seen.pid
+            for seen in procs.everyone().values()
+            if self._pid and seen.session == self._pid and seen.state not in "ZX"
+        ]
 
     def _finish(self) -> None:
         """All that the command said before it ended, then its code; then the caller has a while to take it."""
