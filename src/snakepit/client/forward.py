@@ -24,7 +24,7 @@ from snakepit.client.ports import listen
 from snakepit.errors import SnakepitError, TooMany, Unavailable
 
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
-SPARES = 3
+SPARES, MOST_SPARES = 3, 16
 MOST_WAITING = 1000
 SHORT_LIFE_S = 1.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0
@@ -219,7 +219,7 @@ class Forward:
         self._loop.unregister(way)
         if answer == CONNECTED:
             door.deaf = False
-            joint = _Joint(self._loop, end, way, self._space, self._joints.discard)
+            joint = _Joint(self._loop, end, way, self._space, partial(self._parted, door))
             self._joints.add(joint)
             joint.carry(0)
             return
@@ -232,9 +232,18 @@ class Forward:
             door.deaf = True
             self._say(f"Connection refused: nobody listens on {door.name}")
 
+    def _parted(self, door: Door, joint: _Joint, way: socket.socket | None) -> None:
+        """A way whose connection ended in good order is as good as new."""
+        self._joints.discard(joint)
+        if way is not None:
+            if len(door.spares) < MOST_SPARES:
+                self._offer(door, way)
+            else:
+                way.close()
+
 
 class _Joint:
-    """A connection here (`end`) and its way (`way`), joined."""
+    """A connection here (`end`) and its way (`way`), joined; `gone` gets the way back where it can be used again."""
 
     def __init__(
         self,
@@ -242,7 +251,7 @@ class _Joint:
         end: socket.socket,
         way: socket.socket,
         space: memoryview,
-        gone: Callable[[_Joint], None],
+        gone: Callable[[_Joint, socket.socket | None], None],
     ) -> None:
         self._loop, self._end, self._way, self._space, self._gone = loop, end, way, space, gone
         self._flows = (Out(end, way), In(way, end))
@@ -255,9 +264,9 @@ class _Joint:
         self._events = dict.fromkeys(self._events, 0)
         if reset:
             _linger_not(self._end)
+            self._way.close()
         self._end.close()
-        self._way.close()
-        self._gone(self)
+        self._gone(self, None if reset else self._way)
 
     def carry(self, _: int) -> None:
         try:

@@ -4,7 +4,7 @@ For every connection the agent hands over the line on which it was asked for. Th
 caller's own socket comes in over it, and the connection ends with the line. A *spare* one is made ready before it is
 needed: its first byte says when, and one byte comes back (0: connected, 1: nobody listens). From there on frames travel
 on it: four bytes (the length, big-endian), the bytes; an empty one ends its direction. (Web servers on the way take the
-end of one direction of a connection for the end of both.)
+end of one direction of a connection for the end of both.) When both have ended it is a spare one again.
 """
 
 import errno
@@ -206,11 +206,12 @@ class _Framed(_Flow):
 class _Unframed(_Flow):
     """Frames in, bytes out."""
 
-    __slots__ = ("head", "left")
+    __slots__ = ("beyond", "head", "left")
 
     def __init__(self, source: socket.socket, sink: socket.socket) -> None:
         super().__init__(source, sink)
         self.head, self.left = b"", 0
+        self.beyond = b""  # what came after the end: the next call
 
     def take(self) -> bytes:
         data = self.source.recv(CHUNK)
@@ -228,6 +229,7 @@ class _Unframed(_Flow):
                 part = data[at : at + self.left]
                 self.left, at = self.left - len(part), at + len(part)
                 parts.append(part)
+        self.beyond = data[at:]
         return b"".join(parts)
 
 
@@ -338,6 +340,23 @@ class _Joint:
     def _let_go(self, _: int) -> None:
         self.close()
 
+    def _over(self) -> None:
+        """Both directions have ended in good order."""
+        flow = self._flows[0]
+        if not isinstance(flow, _Unframed):
+            self.close()
+            return
+        assert self._end is not None
+        assert self._target is not None
+        self._board.want(self._target, NOTHING)
+        self._target.close()
+        self._target, self._flows = None, []
+        if flow.beyond:
+            self._board.want(self._end, NOTHING)
+            self._connect()
+        else:
+            self._board.want(self._end, READ, self._called)
+
     # -- carrying
 
     def _join(self) -> None:
@@ -359,7 +378,7 @@ class _Joint:
             self.close()  # reset by one side: so it is for the other
             return
         if all(flow.done for flow in self._flows):
-            self.close()
+            self._over()
             return
         wanted: Dict[socket.socket, int] = {}
         for flow in self._flows:
