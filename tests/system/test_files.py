@@ -355,7 +355,9 @@ def test_others_files_are_out_of_reach(other: Pit, pit: Pit, job: int) -> None:
     for words in (("ls", "user:tilman"), ("cat", "user:tilman:ten"), ("ls", str(job)), ("download", str(job))):
         assert pit.run(*words) is not None
         assert other.fails(*words)
-    assert other.fails("cat", "home:../tilman/ten")
+    for words in (("cat", "home:../tilman/ten"), ("delete", "home", ".."), ("delete", "home", "a/../..")):
+        assert "nothing outside" in other.fails(*words)
+    other.ok("show", "me")
     pit.ok("ls", "user:anna")  # an admin
 
 

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from snakepit.errors import SnakepitError
 
 CONNECT_LIMIT_S = 10
+KEEP_ALIVE = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 60_000))
 MAX_LINE = 65536
 BLOCK = 65536
 TYPE_CHECKING = False
@@ -271,7 +272,7 @@ def connect(address: Address, certificate: str = "") -> socket.socket:
     plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     # A follower may wait for hours; these notice a peer that went away without a word.
     plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
+    for option, value in KEEP_ALIVE:
         if hasattr(socket, option):
             plain.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
     if not address.tls:

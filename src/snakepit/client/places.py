@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from snakepit.client.entities import Unreadable
 from snakepit.client.http import query, quote
+from snakepit.errors import NotFound
 
 KNOWN = "home, user:<name>, group:<name>, shared, job:<number> or <number>"
 ROOMS = {"user": "users", "group": "groups", "job": "jobs"}
@@ -28,7 +29,10 @@ class Place:
 
     def target(self, aspect: str, path: str, **more: str | int | None) -> str:
         """The address of a path below it; names are bytes, each encoded by itself."""
-        names = "/".join(quote(name) for name in path.split("/"))
+        if ".." in path.split("/"):
+            # A web server on the way would resolve it, and the address be one of something else.
+            raise NotFound("There is nothing outside of this directory")
+        names = "/".join(quote(name) for name in path.split("/") if name != ".")
         return f"{self.root}/simplefs/{aspect}/{names}" + query(more)
 
 

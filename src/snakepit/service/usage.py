@@ -120,6 +120,11 @@ class Limits:
         if figure is not None:
             figure.size_bytes += size_bytes
 
+    def room_made(self, owner: Owner) -> None:
+        """Something was removed: the next "no" looks anew."""
+        if owner in self._figures:
+            self._figures[owner].at = float("-inf")
+
     async def used(self, owner: Owner) -> int:
         """For people: not older than a minute."""
         if owner in self._figures and self._age(owner) <= FRESH_S:

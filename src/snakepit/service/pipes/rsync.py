@@ -44,6 +44,8 @@ ALLOWED = frozenset(
         "--old-compress",
         "--omit-dir-times",
         "--partial",
+        "--partial-dir",
+        ".rsync-partial",  # what follows it; no other place
         "--remove-source-files",
         "--size-only",
         "--stats",

@@ -30,7 +30,6 @@ STATS = table(
     Field("type", required=True, choices=("file", "directory")),
     Field("size", "whole", high=2**53, words="of a file; what is missing is zeros"),
 )
-MOVE = table(Field("from", required=True, longest=beneath.LONGEST_PATH, words="a file of the same entity"))
 QUERY = table(
     Field("details", "flag", words="content of a directory: one JSON line for each entry, [name, isFile, size, mtime]"),
     Field("usage", "flag", words="stats of a directory: what each entry takes on the disk"),
@@ -107,11 +106,19 @@ async def _change(call: Call, room: Room, owner: Owner) -> None:
         case "DELETE":
             trash = call.service.settings.data_root / "trash"
             await asyncio.to_thread(beneath.remove, room.base, room.path, trash)
+            call.service.limits.room_made(owner)
         case "POST":
-            moved = check(MOVE, await read_json(call.request))
-            await asyncio.to_thread(beneath.move, room.base, moved["from"], room.path)
+            await asyncio.to_thread(beneath.move, room.base, _source(await read_json(call.request)), room.path)
         case _:
             await _create(call, room, owner)
+
+
+def _source(body: object) -> str:
+    """`{from: path}`; a name in any encoding is more than the fields of other bodies may be."""
+    source = body.get("from") if isinstance(body, dict) else None
+    if not isinstance(source, str):
+        raise BadRequest('Expected {"from": the path of a file of the same entity}')
+    return source
 
 
 async def _create(call: Call, room: Room, owner: Owner) -> None:

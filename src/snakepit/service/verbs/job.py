@@ -15,6 +15,7 @@ from snakepit.errors import WrongState
 from snakepit.loop.logbook import LogBooks
 from snakepit.service.call import Call
 from snakepit.service.streams import Stream
+from snakepit.service.usage import Owner
 from snakepit.store import groups, jobs
 from snakepit.store.rows import JobRow
 from snakepit.wire.fields import Field, table
@@ -42,6 +43,7 @@ async def remove(call: Call) -> None:
     if row.state is not State.DONE:
         raise WrongState("Only stopped jobs can be deleted")
     await call.service.loop.remove_job(row.id)
+    call.service.limits.room_made(Owner("user", row.user))
     await call.service.review()
 
 
