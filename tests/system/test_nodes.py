@@ -1,5 +1,6 @@
 """A node that goes and comes: offline in time, jobs survive, and what is lost is called lost, never anything else."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -44,21 +45,26 @@ def power_cut(cluster: Cluster) -> None:
     for record in records(cluster).values():
         if record["phase"] == "running":
             for pid in reversed(family(record["pid"])):
-                os.kill(pid, signal.SIGKILL)
-            wait_until(lambda record=record: not Path(f"/proc/{record['pid']}").exists() or zombie(record["pid"]))  # type: ignore[misc]
+                with contextlib.suppress(ProcessLookupError):  # it went with one before it
+                    os.kill(pid, signal.SIGKILL)
+            wait_until(lambda record=record: gone(record["pid"]))  # type: ignore[misc]
 
 
 def family(pid: int) -> list[int]:
     """A process and all below it."""
     below = []
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in task.read_text().split():
-            below += family(int(child))
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            for child in task.read_text().split():
+                below += family(int(child))
     return [pid, *below]
 
 
-def zombie(pid: int) -> bool:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+def gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
 
 
 def unblock(cluster: Cluster, number: int) -> None:

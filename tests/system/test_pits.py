@@ -14,13 +14,13 @@ from tests.serving import PROGRAMS
 REACH = """
 import os, socket, sys, time
 own = socket.create_server((os.environ[f"HOST_GROUP{os.environ['GROUP_INDEX']}_PROCESS{os.environ['PROCESS_INDEX']}"],
-                            int(os.environ["MASTER_PORT"]) + 1))
+                            int(os.environ["MASTER_PORT"])))
 for group in range(int(os.environ["NUM_GROUPS"])):
     for process in range(int(os.environ[f"NUM_PROCESSES_GROUP{group}"])):
         host = os.environ[f"HOST_GROUP{group}_PROCESS{process}"]
         for _ in range(400):
             try:
-                socket.create_connection((host, int(os.environ["MASTER_PORT"]) + 1), 5).close()
+                socket.create_connection((host, int(os.environ["MASTER_PORT"])), 5).close()
                 break
             except ConnectionRefusedError:
                 time.sleep(0.05)
