@@ -14,10 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bench.measure import say_ratio
-from tests.cluster import running_cluster
 from tests.conftest import pick_free_port
-from tests.forwarding import running, server_script
-from tests.pitting import Pit
+from tests.forwarding import pit_of, quiet_cluster, running, serving_job
 from tests.waiting import wait_until
 
 CONNECTIONS, ROUNDS, FLOOD = 60, 5, 1_000_000_000
@@ -28,12 +26,8 @@ def main() -> None:
         print("forward: left out, OpenSSH's client and server are not installed")
         return
     port = pick_free_port()
-    with running_cluster(gpus="") as cluster, tempfile.TemporaryDirectory() as folder:
-        me = cluster.admin
-        job = me.submit(server_script(port))
-        me.says(job, f"listening {port}")
-        pit = Pit.of(cluster.serving, Path(folder) / "pit")
-        pit.answers.update(PIT_USER=me.name, PIT_TOKEN=me.token)
+    with quiet_cluster() as cluster, tempfile.TemporaryDirectory() as folder:
+        job, pit = serving_job(cluster.admin, port), pit_of(cluster.admin, Path(folder) / "pit")
         with running(pit, "forward", str(job), f"0:{port}") as forward, ssh_forward(Path(folder), port) as theirs:
             (ours,) = forward.ports()
             compare(ours, theirs)

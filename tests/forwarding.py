@@ -12,13 +12,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+from snakepit.errors import SnakepitError
+from tests.cluster import Cluster, User, running_cluster
 from tests.pitting import Pit
 from tests.serving import PROGRAMS
 from tests.waiting import wait_until
 
 # Every connection says on its first line what it wants: echo, digest (of all that comes, at its end), bye (ends its own
 # direction first, then counts what still comes, into the log), flood (so many bytes), sink (never reads).
-SERVER = """
+SERVER = r"""
 import hashlib, socket, sys, threading
 def serve(one):
     stream = one.makefile("rb")
@@ -43,12 +45,27 @@ def serve(one):
 def listen(port):
     server = socket.create_server(("::1" if port.startswith("6:") else "127.0.0.1", int(port.rpartition(":")[2])),
                                   family=socket.AF_INET6 if port.startswith("6:") else socket.AF_INET, backlog=512)
-    print("listening", port, flush=True)
+    sys.stdout.write("listening " + port + "\n")
+    sys.stdout.flush()
     while True:
         threading.Thread(target=serve, args=(server.accept()[0],), daemon=True).start()
 for port in sys.argv[2:]:
     threading.Thread(target=listen, args=(port,)).start()
 """
+
+
+def pit_of(user: User, folder: Path) -> Pit:
+    """`pit` of somebody who is logged in by a token."""
+    pit = Pit.of(user.serving, folder)
+    pit.answers.update(PIT_USER=user.name, PIT_TOKEN=user.token)
+    return pit
+
+
+def serving_job(me: User, *ports: int | str) -> int:
+    job = me.submit(server_script(*ports))
+    for port in ports:
+        me.says(job, f"listening {port}")
+    return job
 
 
 def server_script(*ports: int | str) -> str:
@@ -118,6 +135,19 @@ class Running:
 def _read(stream: IO[str], lines: list[str]) -> None:
     with stream:
         lines.extend(stream)
+
+
+@contextlib.contextmanager
+def quiet_cluster(**options: str) -> Iterator[Cluster]:
+    """A cluster whose jobs are ended with it; jobs outlive a service by design."""
+    with running_cluster(gpus="", **options) as cluster:
+        try:
+            yield cluster
+        finally:
+            for job in cluster.admin.client.status()["running"]:
+                with contextlib.suppress(SnakepitError):
+                    cluster.admin.client.stop(job["id"])
+                cluster.admin.done(job["id"])
 
 
 @contextlib.contextmanager

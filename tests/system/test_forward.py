@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import RUNNING, Cluster, User, running_cluster
+from tests.cluster import RUNNING, Cluster, User
 from tests.conftest import pick_free_port
-from tests.forwarding import digest, running, server_script, talk
+from tests.forwarding import digest, pit_of, quiet_cluster, running, server_script, serving_job, talk
 from tests.pitting import Pit
 from tests.waiting import wait_until
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    with running_cluster(gpus="") as found:
+    with quiet_cluster() as found:
         yield found
 
 
@@ -30,19 +30,6 @@ def me(cluster: Cluster) -> User:
 @pytest.fixture
 def pit(cluster: Cluster, tmp_path: Path) -> Pit:
     return pit_of(cluster.admin, tmp_path)
-
-
-def pit_of(user: User, folder: Path) -> Pit:
-    pit = Pit.of(user.serving, folder)
-    pit.answers.update(PIT_USER=user.name, PIT_TOKEN=user.token)
-    return pit
-
-
-def serving_job(me: User, *ports: int | str) -> int:
-    job = me.submit(server_script(*ports))
-    for port in ports:
-        me.says(job, f"listening {port}")
-    return job
 
 
 @pytest.fixture(scope="module")
@@ -219,7 +206,7 @@ def test_nobody_forwards_from_the_job_of_another(cluster: Cluster, tmp_path: Pat
 
 def test_connections_wait_for_a_service_that_comes_back(tmp_path: Path) -> None:
     port = pick_free_port()
-    with running_cluster(gpus="") as cluster:
+    with quiet_cluster() as cluster:
         job = serving_job(cluster.admin, port)
         with running(pit_of(cluster.admin, tmp_path), "forward", str(job), f"0:{port}") as forward:
             (local,) = forward.ports()

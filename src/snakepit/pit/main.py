@@ -52,6 +52,7 @@ FILES = {
     "exec": "exec",
     "shell": "exec",
     "forward": "forward",
+    "ssh-config": "ssh",
     "diff": "snapshots",
     "checkout": "snapshots",
     "gc": "snapshots",

@@ -65,4 +65,15 @@ def _copy(target: str) -> None:
                 shutil.copyfile(source, copy)
         except (OSError, shutil.Error):
             continue  # what we may not read, nobody in a sandbox would miss
-    open(os.path.join(target, "hosts"), "w").close()  # where each process's own is put
+    for name in ("hosts", "passwd"):
+        open(os.path.join(target, name), "a").close()  # where each process's own is put
+    _drop_tty(os.path.join(target, "group"))
+
+
+def _drop_tty(path: str) -> None:
+    """In there nothing can be given to this group, and sshd, which would give it its terminals, gives up."""
+    if os.path.exists(path):
+        with open(path, "rb") as file:
+            lines = [line for line in file if not line.startswith(b"tty:")]
+        with open(path, "wb") as file:
+            file.writelines(lines)

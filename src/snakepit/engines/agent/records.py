@@ -1,7 +1,8 @@
 """What the agent remembers, on the node's own disk: who it is, how each process stands, what must never run again.
 
 A record is replaced whole (written beside, synced, renamed), so that whoever reads it after a crash sees the old or the
-new one. Layout: `id epoch cards tombstones`, `procs/<id>/{record,out,dropped,status,hosts,tmp/}`, `homes/<user>/`.
+new one. Layout: `id epoch cards tombstones`, `homes/<user>/`, `procs/<id>/` with
+`record out dropped status hosts passwd tmp/`.
 """
 
 import json

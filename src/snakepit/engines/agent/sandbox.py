@@ -61,7 +61,8 @@ def world(record: Record, records: Records, granted: List[Dict[str, Any]], etc: 
             path = os.path.join(gpus.NVIDIA_PROC, card["bus"] or "-")
             binds.append(Bind(path, path, optional=True))
     binds.append(Bind(home(record, records), inner_home(record), writable=True))
-    binds.append(Bind(records.file(record["id"], "hosts"), "/etc/hosts"))
+    for name in ("hosts", "passwd"):
+        binds.append(Bind(records.file(record["id"], name), "/etc/" + name))
     for mount in list(record.get("node_mounts", ())) + launch["mounts"]:
         binds.append(Bind(mount["source"], mount["path"], writable=mount["writable"]))
     for path in gpus.devices(granted):
@@ -104,6 +105,13 @@ def inner_home(record: Record) -> str:
     return "/home/" + (record["launch"]["user"] or "pit")
 
 
+def furnish(record: Record, records: Records) -> None:
+    """Writes those files of its /etc that are its own."""
+    for name, text in (("hosts", hosts(record)), ("passwd", passwd(record))):
+        with open(records.file(record["id"], name), "w") as file:
+            file.write(text)
+
+
 def hosts(record: Record) -> str:
     """The text of /etc/hosts: the pit's names, each also with the `.lxd` that containers have, and our own."""
     names = {record["launch"]["name"]: record["address"]}
@@ -112,6 +120,20 @@ def hosts(record: Record) -> str:
     for name, address in sorted(names.items()):
         lines.append("{} {}".format(address, name if "." in name else name + " " + name + ".lxd"))
     return "\n".join(lines) + "\n"
+
+
+def passwd(record: Record) -> str:
+    """The text of /etc/passwd: whoever runs this job comes first, with the job's home and a shell (sshd asks for both);
+    the account that all jobs share is nobody's name in there."""
+    user = record["launch"]["user"] or "pit"
+    own = "{}:x:{}:{}::{}:/bin/bash".format(user, os.getuid(), os.getgid(), inner_home(record))
+    try:
+        with open("/etc/passwd", errors="surrogateescape") as file:
+            others = file.read().splitlines()
+    except OSError:
+        others = []
+    kept = [line for line in others if line.split(":")[0] != user and line.split(":")[2:3] != [str(os.getuid())]]
+    return "\n".join([own] + [line.encode("ascii", "replace").decode() for line in kept]) + "\n"
 
 
 def find_card(grant: Dict[str, Any], cards: List[Dict[str, Any]]) -> Dict[str, Any]:

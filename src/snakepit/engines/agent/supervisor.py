@@ -204,8 +204,7 @@ class Supervisor:
     def _fork(self, record: Record) -> int:
         """A holder at its gate. Its status file has a name of its own: one that went home wrote elsewhere."""
         record["status"] = "status-" + uuid.uuid4().hex[:12]
-        with open(self.records.file(record["id"], "hosts"), "w") as file:
-            file.write(sandbox.hosts(record))
+        sandbox.furnish(record, self.records)
         launch = record["launch"]
         record["mem_bytes"] = launch["mem_bytes"] or self._ceiling(launch)
         joins = self.limits.make(record["id"], launch["cpus"], launch["cpu_weight"], record["mem_bytes"])

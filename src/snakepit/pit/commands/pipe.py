@@ -17,12 +17,15 @@ USAGE = """\
 Usage: pit pipe [-C <directory>] sftp <entity>
        pit pipe [-C <directory>] git <host> "git-receive-pack|git-upload-pack 'snapshots'"
        pit pipe [-C <directory>] rsync <entity> <path> <host> rsync --server ...
+       pit pipe [-C <directory>] ssh pit-<job>[-<worker>]
 
 Carries the bytes of sftp, git or rsync through the service; the ssh command of such a program:
   sftp -D "pit pipe sftp home"
   sshfs pit: DIRECTORY -o "ssh_command=pit pipe sftp group:lab,reconnect"
   GIT_SSH_COMMAND="pit pipe git" GIT_SSH_VARIANT=simple git fetch ssh://pit/snapshots 'refs/pit/*:refs/pit/*'
   rsync -a --no-secluded-args -e "pit pipe rsync home data/images" images/ pit:.
+The ProxyCommand of ssh into a running job (pit ssh-config writes it):
+  ssh -o "ProxyCommand=pit pipe ssh %n" pit-190
 
 Entities: home, user:<name>, group:<name>, shared, job:<number>. <path> is percent-encoded and counts from the entity.
 Options:
@@ -39,8 +42,10 @@ def main(words: list[str]) -> int:
     directory = None
     if words[0] == "-C":
         directory, words = (words[1], words[2:]) if len(words) > 1 else (None, [])
+    if words[:1] == ["ssh"]:
+        return _ssh(words[1:], directory)
     if not words or words[0] not in PATHS:
-        raise UsageError("expected: pit pipe sftp|git|rsync …; see pit pipe --help")
+        raise UsageError("expected: pit pipe sftp|git|rsync|ssh …; see pit pipe --help")
     path = PATHS[words[0]](words[1:])
     return _carry(path, directory)
 
@@ -54,6 +59,24 @@ def _carry(path: str, directory: str | None) -> int:
     if not relay(opened, 0, 1):
         raise SnakepitError("the pipe ended before anything came through it: the log of the service may say why")
     return 0
+
+
+def _ssh(words: list[str], directory: str | None) -> int:
+    """What ssh says goes to an sshd inside the job; what that complains of is ours to say."""
+    if len(words) != 1:
+        raise UsageError("expected: pit pipe ssh pit-<job>[-<worker>]")
+    import os
+
+    from snakepit.client.sshd import public_key, start_sshd, worker_of_host
+
+    job, worker = worker_of_host(words[0])
+    key = public_key(os.path.join(os.path.expanduser("~"), ".ssh", "pit"))
+    with Client.from_files(directory) as client:
+        try:
+            execution = start_sshd(client, job, worker, key)
+        except Unauthorized as problem:
+            raise Unauthorized(f"{problem.message}. Log in again: pit login") from None
+    return execution.run(0, 1, 2)
 
 
 def _sftp(words: list[str]) -> str:
