@@ -1,14 +1,13 @@
 """Several processes of one job: they find each other by name, know their place, and train together."""
 
 import shutil
-import subprocess
-import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.cluster import GPUS, Cluster, User, running_cluster
+from tests.reachable import reachable
 from tests.serving import PROGRAMS
 
 REACH = """
@@ -160,21 +159,18 @@ def environments(me: User, number: int, count: int) -> list[dict[str, str]]:
 
 
 @pytest.fixture(scope="module")
-def with_torch(cluster: Cluster) -> Iterator[Path]:
-    """The programs' directory with torch in it, as jobs see it."""
-    pytest.importorskip("torch")
-    libraries = Path(sysconfig.get_paths()["purelib"])
-    mounts = {PROGRAMS.parent, libraries}
-    if subprocess.run(["test", "-r", str(libraries / "torch")], user="nobody").returncode != 0:
-        pytest.skip(f"{libraries} cannot be read by the service")
-    cluster.admin.call("POST", "/nodes/n0", {"resources": GPUS, "mounts": ",".join(f"{path}:ro" for path in mounts)})
-    cluster.is_online()
-    yield PROGRAMS
-    cluster.admin.call("POST", "/nodes/n0", {"resources": GPUS, "mounts": ""})
+def with_torch(cluster: Cluster) -> Iterator[str]:
+    """The words that make torch and `torchrun` known in a job's script."""
+    with reachable(PROGRAMS.parent) as venv:
+        cluster.admin.call("POST", "/nodes/n0", {"resources": GPUS, "mounts": f"{venv}:ro"})
+        cluster.is_online()
+        torchrun = write("torchrun", f'#!/bin/sh\nexec {venv}/bin/python -m torch.distributed.run "$@"')
+        yield f"export PATH=$PWD:{venv}/bin:$PATH OMP_NUM_THREADS=1\n{torchrun}chmod +x torchrun\n"
+        cluster.admin.call("POST", "/nodes/n0", {"resources": GPUS, "mounts": ""})
 
 
-def test_two_jobs_train_at_once_by_a_bare_torchrun(me: User, with_torch: Path) -> None:
-    script = write("train.py", TRAIN) + f"PATH={with_torch}:$PATH; export OMP_NUM_THREADS=1; torchrun train.py"
+def test_two_jobs_train_at_once_by_a_bare_torchrun(me: User, with_torch: str) -> None:
+    script = with_torch + write("train.py", TRAIN) + "torchrun train.py"
     numbers = [me.submit(script, "2:[gtx1070]") for _ in range(2)]
     for number in numbers:
         job = me.done(number, 180)
@@ -185,8 +181,8 @@ def test_two_jobs_train_at_once_by_a_bare_torchrun(me: User, with_torch: Path) -
     assert overlap(*(me.job(number) for number in numbers))
 
 
-def test_a_plain_python_trains_by_its_environment_alone(me: User, with_torch: Path) -> None:
-    job = me.run(write("train.py", TRAIN) + f"OMP_NUM_THREADS=1 {with_torch}/python train.py", "2:[]", 180)
+def test_a_plain_python_trains_by_its_environment_alone(me: User, with_torch: str) -> None:
+    job = me.run(with_torch + write("train.py", TRAIN) + "python train.py", "2:[]", 180)
     log = me.log(job["id"])
     assert job["outcome"] == "succeeded", log
     assert "rank 0 of 2 agrees" in log
