@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -140,3 +141,13 @@ def test_a_lock_that_was_removed_meanwhile_locks_nothing(data_root: Path) -> Non
         lock.unlink()
         with held(lock) as another:
             assert another
+
+
+def test_two_who_remove_the_same_tree_both_succeed(tmp_path: Path) -> None:
+    for number in range(400):
+        place = tmp_path / "tree" / str(number % 20) / "deep"
+        place.mkdir(parents=True, exist_ok=True)
+        (place / str(number)).write_text("x")
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(remove_tree, [tmp_path / "tree"] * 4))
+    assert not (tmp_path / "tree").exists()

@@ -56,6 +56,10 @@ class Tell(Protocol):
     def __call__(self, handler: str, *args: object) -> None: ...
 
 
+class Later(Protocol):
+    def __call__(self, pause_s: float, handler: str, *args: object) -> None: ...
+
+
 class Deeds:
     def __init__(
         self,
@@ -77,6 +81,7 @@ class Deeds:
         except SnakepitError as error:
             problem = error.message or "Problem during preparation step"
         except OSError as error:
+            log.warning("preparing job %d failed", job.id, exc_info=True)
             problem = f"Problem during preparation step: {error.strerror or error}"
         except Exception as error:  # a job must not stay PREPARING for ever
             log.exception("preparing job %d failed", job.id)

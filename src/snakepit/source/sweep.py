@@ -90,7 +90,7 @@ def drop_leftovers(root: Path) -> int:
 
 def remove_tree(path: Path) -> None:
     """Removes a file, a link or a directory with all that is in it. Nested directories are first moved up to the top,
-    so that neither recursion nor open files grow with the depth."""
+    so that neither recursion nor open files grow with the depth. Two may be at the same: what is gone is gone."""
     try:
         if not stat.S_ISDIR(path.lstat().st_mode):
             path.unlink()
@@ -102,10 +102,12 @@ def remove_tree(path: Path) -> None:
     try:
         while directories := _strip(top, top):
             for name in directories:
-                _dissolve(top, name)
+                with contextlib.suppress(FileNotFoundError):
+                    _dissolve(top, name)
     finally:
         os.close(top)
-    path.rmdir()
+    with contextlib.suppress(FileNotFoundError):
+        path.rmdir()
 
 
 def _strip(directory: int, top: int) -> list[str]:
@@ -114,13 +116,14 @@ def _strip(directory: int, top: int) -> list[str]:
     with os.scandir(directory) as listing:
         entries = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in listing]
     for name, is_directory in entries:
-        if not is_directory:
-            os.unlink(name, dir_fd=directory)
-        elif directory == top:
-            found.append(name)
-        else:
-            _open_up(name, directory)
-            os.rename(name, f".{secrets.token_hex(8)}", src_dir_fd=directory, dst_dir_fd=top)
+        with contextlib.suppress(FileNotFoundError):
+            if not is_directory:
+                os.unlink(name, dir_fd=directory)
+            elif directory == top:
+                found.append(name)
+            else:
+                _open_up(name, directory)
+                os.rename(name, f".{secrets.token_hex(8)}", src_dir_fd=directory, dst_dir_fd=top)
     return found
 
 

@@ -16,12 +16,14 @@ from pathlib import Path
 from snakepit.errors import BadRequest, Unavailable
 from snakepit.service.pipes.entity import Place
 from snakepit.service.pipes.programs import ENVIRONMENT, Program, installed
+from snakepit.source.snapshots import repository as kept_at
 
 SERVICES = ("receive-pack", "upload-pack")
 # Histories that are merely old or odd; everybody's git has lived with them.
 HARMLESS = ("badTimezone", "missingSpaceBeforeDate", "missingTaggerEntry", "zeroPaddedFilemode")
 RULES = (
     "core.hooksPath=/dev/null",
+    "core.fsync=committed,reference",  # a job that was taken must find its code after a power cut
     "gc.auto=0",
     "maintenance.auto=false",
     "receive.autogc=false",
@@ -43,7 +45,7 @@ RULES = (
 
 
 def snapshots_path(root: Path, user: str) -> Path:
-    return root / "cache" / user / "snapshots.git"
+    return kept_at(root, user)
 
 
 async def snapshots(root: Path, user: str) -> Path:
