@@ -77,8 +77,8 @@ def test_a_command_without_a_terminal(scene: Scene) -> None:
 
 
 def test_a_terminal_is_resized_and_typed_into(scene: Scene) -> None:
-    context = {"command": ["bash", "--norc"], "environment": {"TERM": "xterm"}, "interactive": True}
-    with scene.open("exec", **context, width=70, height=20) as socket:
+    terminal: dict[str, Any] = {"interactive": True, "width": 70, "height": 20, "environment": {"TERM": "xterm"}}
+    with scene.open("exec", command=["bash", "--norc"], **terminal) as socket:
         resize = {"command": "window-resize", "args": {"width": "99", "height": "33"}}
         socket.send(b"\1stty size; echo $TERM\r")
         shown = b""
