@@ -15,6 +15,11 @@ UNITS_S = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "w": 604800}
 
 def script(arguments: Arguments) -> str:
     """The commands of -d or -e, or the words after `--`, quoted so that bash sees the same words again."""
+    if arguments.on("interactive"):
+        from snakepit.pit import interactive
+
+        interactive.check(arguments)
+        return interactive.SCRIPT
     given = [text for text in (arguments.text("direct"), arguments.text("execute")) if text is not None]
     if arguments.rest is not None:
         if not arguments.rest:
@@ -33,16 +38,19 @@ def title_and_request(arguments: Arguments, script: str) -> tuple[str, str]:
     words = arguments.words("title") + arguments.words("clusterRequest")
     flags = {name.replace("-", "_"): _flag(arguments, name) for name in FLAGS if arguments.on(name)}
     title = words[0] if words else ""
-    if arguments.rest is not None and len(words) == 1 and _looks_like_request(words[0]):
+    interactive = arguments.on("interactive")
+    if (arguments.rest is not None or interactive) and len(words) == 1 and _looks_like_request(words[0]):
         title, words = "", ["", words[0]]
     if flags and len(words) > 1:
         raise UsageError("either a clusterRequest or flags (--gpus …), not both")
     if not title:
-        if not flags and arguments.rest is None:
+        if not flags and arguments.rest is None and not interactive:
             raise UsageError("missing argument <title>")
-        title = _title_of(script)
+        title = _title_of(script) if not interactive else "Interactive"
     if len(title) > TITLE_LENGTH:
         raise SnakepitError(f"Job title too long ({TITLE_LENGTH} characters max)")
+    if interactive and not flags and len(words) < 2 and not os.path.exists(REQUEST_FILE):
+        return title, "[]"
     return title, _from_flags(flags) if flags else _request(words[1:])
 
 

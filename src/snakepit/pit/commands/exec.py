@@ -33,13 +33,24 @@ def go_inside(client: Client, job: int, arguments: Arguments, argv: list[str] | 
     """Runs it there; its exit code."""
     if arguments.on("tty") and arguments.on("no-tty"):
         raise UsageError("--tty and --no-tty exclude each other")
-    ours = os.isatty(0) and os.isatty(1)
-    wanted = (ours or arguments.on("tty")) and not arguments.on("no-tty")
+    wanted = (on_terminal() or arguments.on("tty")) and not arguments.on("no-tty")
     return run_inside(client, job, arguments.number("worker") or 0, argv, wanted)
 
 
-def run_inside(client: Client, job: int, worker: int, argv: list[str] | None, terminal: bool) -> int:
-    environment = {name: os.environ[name] for name in SENT if terminal and name in os.environ}
+def on_terminal() -> bool:
+    return os.isatty(0) and os.isatty(1)
+
+
+def run_inside(
+    client: Client,
+    job: int,
+    worker: int,
+    argv: list[str] | None,
+    terminal: bool,
+    environment: dict[str, str] | None = None,
+) -> int:
+    sent = {name: os.environ[name] for name in SENT if terminal and name in os.environ}
+    environment = {**sent, **(environment or {})}
     size = _size() if terminal else None
     try:
         execution = start(client, job, worker, argv, environment, size)

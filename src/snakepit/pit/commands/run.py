@@ -26,6 +26,10 @@ def run(arguments: Arguments) -> int:
     source = collect(arguments, client, script)
     number = _submitted(client, title, request, script, fields, source)
     _report(arguments, number, source, request)
+    if arguments.on("interactive"):
+        from snakepit.pit.interactive import stay
+
+        return stay(client, number, arguments.rest)
     if not arguments.on("log"):
         return 0
     if not arguments.on("json"):
@@ -60,7 +64,8 @@ def _fields(arguments: Arguments) -> dict[str, object]:
     if (limit := arguments.text("time-limit")) is not None:
         fields["timeLimit"] = submission.seconds(limit)
     more = {
-        "until": arguments.text("until"),
+        # A shell is in the first process; the others are there as long as it is.
+        "until": "any" if arguments.on("interactive") else arguments.text("until"),
         "onNodeLoss": arguments.text("on-node-loss"),
         "retries": arguments.number("retries"),
         "priority": submission.integer(arguments, "priority"),
@@ -99,6 +104,7 @@ COMMANDS = (
             ),
             Option("-e --execute", "the same as --direct", "commands"),
             Option("-l --log", "waits for and prints job's log output; exits with the job's outcome"),
+            Option("-i --interactive", "opens a shell in the job when it starts; the job ends with the shell"),
             Option("-a --archive", "sends an archive of this directory, even from a git checkout"),
             Option("--origin", "lets the head fetch the commit from its remote, and sends only the difference"),
             Option("-s --script-only", "sends no code, only the commands"),
@@ -140,6 +146,8 @@ COMMANDS = (
             "pit run \"My command\" [] -d 'hostname; env'",
             "pit run --gpus 1 --vram 24G -- python train.py --epochs 10",
             "pit run \"Sweep\" '[a100|h100,8:cpu,64G:mem]' --env SEED=1 -l",
+            "pit run --interactive --gpus 1",
+            "pit run -i '[gpu]' -- python",
         ),
         notes="""
 "title" is a short text that will later help identifying the job and its purpose. After flags and -- it can be left out.
@@ -152,6 +160,9 @@ You can also provide a ".pitrequest.txt" file with the same content in your proj
 Some shells read the brackets as a pattern: quote them there, or use flags (--gpus …).
 
 With --log, Ctrl-C ends the command, not the job (exit code 130). Else the exit code is that of the job: 0 succeeded,
-the code of the first process that failed, 1 failed without one, 124 timed out, 125 lost, 143 stopped.""",
+the code of the first process that failed, 1 failed without one, 124 timed out, 125 lost, 143 stopped.
+
+With --interactive the job is a shell (or the command after --) in its first process. While it waits, the reason is
+shown and Ctrl-C takes it back; it ends when the shell does, however that ends. The exit code is the shell's.""",
     ),
 )
