@@ -10,31 +10,39 @@ import asyncio
 import datetime as dt
 import itertools
 from collections.abc import Callable
-from dataclasses import replace
 
 from snakepit.core import lifecycle
 from snakepit.core.job import AttemptId, Cause, Ended, Outcome, ProcessId, State
 from snakepit.core.lifecycle import Event
-from snakepit.core.placement import Placement, never_fits, summary
+from snakepit.core.placement import Placement, summary
 from snakepit.core.request import Request, parse
 from snakepit.core.schedule import Start, next_preparations, plan
-from snakepit.engines.base import Online
 from snakepit.errors import SnakepitError, WrongState
-from snakepit.loop.deeds import Deeds, LoopSettings, Tell
+from snakepit.loop.deeds import Deeds, Later, LoopSettings, Tell
 from snakepit.loop.live import Changes, Live, LiveAttempt, LiveJob, LiveProcess
 from snakepit.loop.logbook import LogBooks
-from snakepit.store import attempts, nodes
+from snakepit.store import attempts
 from snakepit.store.rows import JobRow
 
 MOST_START_FAILURES = 3
+START_PAUSES_S = (2, 20)  # a full disk or a lost mount is not mended in a moment
 MOST_STARTS = 200  # in one turn: what happens meanwhile is not kept waiting
 MOST_SCRIPT_PREPARATIONS = 16  # script-only jobs need no program and no clone: they do not take anybody's slot
 UNFULFILLABLE = "Cluster cannot fulfill resource request anymore"
 
 
 class Decisions:
-    def __init__(self, live: Live, deeds: Deeds, books: LogBooks, settings: LoopSettings, tell: Tell) -> None:
-        self._live, self._deeds, self._books, self._settings, self._tell = live, deeds, books, settings, tell
+    def __init__(
+        self, live: Live, deeds: Deeds, books: LogBooks, settings: LoopSettings, tell: Tell, later: Later
+    ) -> None:
+        self._live, self._deeds, self._books, self._settings, self._tell, self._later = (
+            live,
+            deeds,
+            books,
+            settings,
+            tell,
+            later,
+        )
         self._replan = True
         self._requests: dict[str, Request] = {}
 
@@ -108,9 +116,18 @@ class Decisions:
         job.avoid |= {node} if node and len(self._live.nodes) > 1 else set()
         job.attempt_number += 1
         changes.move(job, Event.PUT_BACK, f"Problem during startup: {reason}", attempt=job.attempt_number)
-        changes.after.append(lambda: self._books.say(job.id, "daemon", f"Could not be started, waits again: {reason}"))
-        self._live.enqueue(job)
+        pause_s = START_PAUSES_S[min(job.start_failures, len(START_PAUSES_S)) - 1]
+        words = f"Could not be started, tried again in {pause_s} s: {reason}"
+        changes.after.append(lambda: self._books.say(job.id, "daemon", words))
+        changes.after.append(lambda: self._later(pause_s, "try_again", job.id, id))
         return None
+
+    def try_again(self, changes: Changes, id: int, failed: AttemptId) -> None:
+        """After the pause that follows a failed start."""
+        job = self._live.jobs.get(id)
+        if job is not None and job.state is State.WAITING and job.attempt_number == failed.attempt + 1:
+            self._live.enqueue(job)
+            self._replan = True
 
     def ended(self, changes: Changes, id: ProcessId, ended: Ended) -> None:
         """A process ended; the first word counts."""
@@ -134,7 +151,7 @@ class Decisions:
         try:
             if job is None:
                 raise WrongState("Only jobs before or in running state can be stopped")
-            self._stop(changes, job, reason)
+            self.end(changes, job, reason)
         except SnakepitError as error:
             changes.answers.append((answer, error))
         else:
@@ -158,66 +175,6 @@ class Decisions:
         changes.after.append(lambda: self._books.say(job.id, "daemon", f"Trying again: attempt {number + 1}"))
         self._live.to_prepare(job)
         return None
-
-    # --- nodes -------------------------------------------------------------------------------------------------
-
-    def online(self, changes: Changes, name: str, event: Online) -> None:
-        """The node answers: what it does not know any more is lost, what it should not have is cleaned."""
-        node = self._live.nodes.get(name)
-        if node is None:
-            return
-        row = node.row
-        new_life = bool(row.boot_id) and (row.boot_id, row.state_id) != (event.boot_id, event.state_id)
-        if node.going_offline is not None:
-            node.going_offline.cancel()
-            node.going_offline = None
-        node.online = True
-        self.node_changed(changes, name)
-        changes.write(None, nodes.set_online, name, True, changes.now)
-        changes.write(None, nodes.set_life, name, event.boot_id, event.state_id)
-        node.row = replace(row, boot_id=event.boot_id, state_id=event.state_id)
-        seen = {each.id for each in event.seen}
-        why = "the node was restarted" if row.boot_id != event.boot_id else "the node lost its memory of it"
-        for job, attempt in self._live.attempts_on(name):
-            self._meet_again(changes, job, attempt, name, seen, new_life, why)
-        strangers = {id.attempt for id in seen if self._live.attempt(id.attempt) is None}
-        if strangers:
-            changes.acts.append(self._deeds.clean_on(name, sorted(strangers)))
-
-    def offline(self, changes: Changes, name: str, reason: str) -> None:
-        """No new starts there; said to everybody only when it lasts."""
-        if (node := self._live.nodes.get(name)) is not None and node.online:
-            node.online = False
-            self.node_changed(changes, name)
-
-    def node_changed(self, changes: Changes, name: str) -> None:
-        node = self._live.nodes.get(name)
-        if node is None:
-            self._live.free.remove_node(name)
-        else:
-            self._live.free.set_node(node.core())
-        self._replan = True
-
-    def access_changed(
-        self,
-        changes: Changes,
-        groups_of: dict[str, frozenset[str]],
-        aliases: dict[str, str],
-        answer: asyncio.Future[None],
-    ) -> None:
-        """Users, groups, aliases or rights on resources changed: waiting jobs get their new classes, and those that
-        can no longer be satisfied are stopped."""
-        self._live.groups_of = groups_of
-        self._live.aliases = aliases
-        self._live.free.set_aliases(aliases)
-        for job in list(self._live.jobs.values()):
-            job.who = self._live.who(job.row.user)
-            if job.state is State.WAITING:
-                self._live.queue.remove(job.id, 0)
-                self._live.enqueue(job)
-        self._stop_unfulfillable(changes)
-        self._replan = True
-        changes.answers.append((answer, None))
 
     def call(self, changes: Changes, function: Callable[[Changes], None], answer: asyncio.Future[None]) -> None:
         """Something the loop itself wants done in its turn."""
@@ -249,6 +206,10 @@ class Decisions:
                 placement = Placement(tuple(process.placed for process in processes))
                 job.attempt = LiveAttempt(id, placement, processes, gone=True)
             self._take_up(changes, job)
+
+    def replan(self) -> None:
+        """Something changed that the next plan should see."""
+        self._replan = True
 
     # --- helpers -----------------------------------------------------------------------------------------------
 
@@ -318,9 +279,9 @@ class Decisions:
         cores = [node.core() for node in self._live.nodes.values()]
         changes.move(job, Event.PLACE, allocation=summary(start.placement, cores))
         changes.write(job.id, attempts.begin, id, start.placement, changes.now)
-        self._start(changes, job, attempt)
+        self.start(changes, job, attempt)
 
-    def _start(self, changes: Changes, job: LiveJob, attempt: LiveAttempt) -> None:
+    def start(self, changes: Changes, job: LiveJob, attempt: LiveAttempt) -> None:
         def go() -> None:
             attempt.starting = asyncio.ensure_future(self._deeds.start(job, attempt))
 
@@ -331,7 +292,7 @@ class Decisions:
         for process in attempt.processes:
             changes.write(job.id, attempts.process_running, process.id)
 
-    def _stop(self, changes: Changes, job: LiveJob, reason: str) -> None:
+    def end(self, changes: Changes, job: LiveJob, reason: str) -> None:
         before = job.state
         after = lifecycle.follow(before, Event.STOP)
         changes.move(job, Event.STOP, reason, Outcome.STOPPED)
@@ -346,7 +307,7 @@ class Decisions:
             self._live.queue.remove(job.id, 0)
             self._finish(changes, job)
         elif job.attempt is not None:
-            self._stop_attempt(changes, job.attempt, Cause.STOPPED, reason)
+            self.stop_attempt(changes, job.attempt, Cause.STOPPED, reason)
 
     def _cancel_preparation(self, changes: Changes, job: LiveJob) -> None:
         preparing = job.preparing
@@ -362,7 +323,7 @@ class Decisions:
         changes.acts.append(wait_for_its_end())
         return None
 
-    def _stop_attempt(self, changes: Changes, attempt: LiveAttempt, cause: Cause, note: str) -> None:
+    def stop_attempt(self, changes: Changes, attempt: LiveAttempt, cause: Cause, note: str) -> None:
         async def stop() -> None:
             if attempt.starting is not None and not attempt.gone:
                 attempt.starting.cancel()
@@ -380,7 +341,7 @@ class Decisions:
         if known and lifecycle.attempt_over(ends, job.row.until) and not attempt.ending:
             attempt.ending = True
             first = next(index for index, end in enumerate(ends) if end is not None)
-            self._stop_attempt(changes, attempt, Cause.STOPPED, f"worker {first} ended")
+            self.stop_attempt(changes, attempt, Cause.STOPPED, f"worker {first} ended")
         return None
 
     def _over(self, changes: Changes, job: LiveJob, attempt: LiveAttempt, ends: list[Ended]) -> None:
@@ -412,46 +373,6 @@ class Decisions:
     def _forget(self, job: LiveJob) -> None:
         for where in (self._live.jobs, self._live.new, self._live.new_scripts, self._live.preparing):
             where.pop(job.id, None)
-
-    def _meet_again(
-        self,
-        changes: Changes,
-        job: LiveJob,
-        attempt: LiveAttempt,
-        node: str,
-        seen: set[ProcessId],
-        new_life: bool,
-        why: str,
-    ) -> None:
-        if job.state is State.CLEANING:
-            return changes.acts.append(self._deeds.clean_on(node, [attempt.id]))
-        if attempt.starting is not None:
-            return None
-        if job.state is State.STARTING and not new_life:
-            return self._start(changes, job, attempt)
-        lost = Ended(Cause.LOST, None, f"{node}: {why}")
-        missing = [process.id for process in attempt.on(node) if process.ended is None and process.id not in seen]
-        if job.state is State.STARTING:
-            for process in attempt.on(node):
-                self.ended(changes, process.id, lost)
-        elif missing:
-            # What was seen may be older than a start that came through since: look again before it is called lost.
-            changes.acts.append(self._deeds.look_for(node, missing, lost))
-        if job.attempt is attempt and (job.state is State.STOPPING or attempt.ending):
-            self._stop_attempt(changes, attempt, Cause.STOPPED, job.reason)
-        return None
-
-    def _stop_unfulfillable(self, changes: Changes) -> None:
-        cores = [node.core() for node in self._live.nodes.values()]
-        verdicts: dict[tuple[Request, frozenset[str]], bool] = {}
-        for job in list(self._live.jobs.values()):
-            if job.state > State.WAITING:
-                continue
-            key = (job.request, job.who.groups)
-            if key not in verdicts:
-                verdicts[key] = never_fits(job.request, cores, self._live.aliases, job.who) is not None
-            if verdicts[key]:
-                self._stop(changes, job, UNFULFILLABLE)
 
     def _say_ended(self, id: ProcessId, ended: Ended) -> None:
         book = self._books.open(id.attempt.job)

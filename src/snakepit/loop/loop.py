@@ -25,6 +25,7 @@ from snakepit.loop.deeds import Deeds, LoopSettings, Provision, read_result
 from snakepit.loop.keeping import keep, remove_job, sweep
 from snakepit.loop.live import Changes, Live, LiveProcess, apply
 from snakepit.loop.logbook import LogBooks
+from snakepit.loop.meetings import Meetings
 from snakepit.loop.nodes import EngineFor, Nodes
 from snakepit.source.sweep import drop_user
 from snakepit.store import aliases, attempts, jobs, nodes, users
@@ -45,7 +46,8 @@ class Loop:
         self._live = Live(Free([], {}))
         self.log = LogBooks(settings.root)
         self._deeds = Deeds(store, self._live.nodes, self.log, provision, settings, self.tell)
-        self._decisions = Decisions(self._live, self._deeds, self.log, settings, self.tell)
+        self._decisions = Decisions(self._live, self._deeds, self.log, settings, self.tell, self.tell_later)
+        self._meetings = Meetings(self._live, self._deeds, self._decisions)
         self.nodes = Nodes(self, store, self._live, engine_for, clock)
         self._inbox: list[tuple[str, tuple[Any, ...]]] = []
         self._fresh: list[int] = []
@@ -129,7 +131,7 @@ class Loop:
             case State.PREPARING:
                 return ("its code is being prepared",)
             case State.WAITING:
-                return why(self._live.queue, self._live.free, job, 0) or ("is about to start",)
+                return why(self._live.queue, self._live.free, job, 0) or (live.reason or "is about to start",)
             case State.STARTING if live.attempt is not None:
                 return (f"is being started on {', '.join(live.attempt.nodes)}",)
             case State.RUNNING if live.attempt is not None:
@@ -209,9 +211,12 @@ class Loop:
     # --- the deeds' and the nodes' side ------------------------------------------------------------------------
 
     def tell(self, handler: str, *args: object) -> None:
-        """Something happened: `handler` names a method of Decisions."""
+        """Something happened: `handler` names a method of Decisions or Meetings."""
         self._inbox.append((handler, args))
         self._something.set()
+
+    def tell_later(self, pause_s: float, handler: str, *args: object) -> None:
+        asyncio.get_running_loop().call_later(pause_s, lambda: self.tell(handler, *args))
 
     async def ask(self, handler: str, *args: object) -> None:
         """The same, and wait until it is written down; raises what the decision raised."""
@@ -267,7 +272,8 @@ class Loop:
             self._decisions.submitted(changes, row)
         for handler, args in (*inbox, ("decide", ())):
             try:
-                getattr(self._decisions, handler)(changes, *args)
+                found = getattr(self._decisions, handler, None) or getattr(self._meetings, handler)
+                found(changes, *args)
             except Exception:
                 log.exception("could not take in %s%r", handler, args)
         await self._write_down(changes)
