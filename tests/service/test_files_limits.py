@@ -2,6 +2,7 @@
 
 import io
 import os
+import socket
 import subprocess
 import tarfile
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import pytest
 
 from snakepit.service.usage import measure
 from tests.service.house import House, done, open_house, submit
+from tests.waiting import wait_until
 
 HOME = "/users/~/simplefs"
 MB = 1_000_000
@@ -204,3 +206,33 @@ def test_a_listing_with_details_has_a_line_for_each_entry(house: House) -> None:
     lines = user.get(f"{HOME}/content/", params={"details": 1}).text.splitlines()
     assert sorted(line.split(",")[:3] for line in lines if "true" in line) == [['["f"', " true", " 3"]]
     assert len(lines) == 2
+
+
+def test_senders_that_fall_silent_hold_up_nobody(house: House) -> None:
+    user = house.user("slow")
+    user.put(f"{HOME}/stats/slow", json={"type": "file"})
+    host, port = house.url.removeprefix("http://").split(":")
+    head = f"PUT {HOME}/content/slow HTTP/1.1\r\nHost: x\r\nX-Auth-Token: {user.headers['X-Auth-Token']}\r\n"
+    silent = [socket.create_connection((host, int(port))) for _ in range(80)]
+    try:
+        for each in silent:
+            each.sendall(f"{head}Content-Length: 10000000\r\n\r\nbegun".encode())
+        assert put(user, "quick", bytes(3 << 20)).status_code == 200
+        assert user.get(f"{HOME}/content/quick").content == bytes(3 << 20)
+        assert user.put(f"{HOME}/content/t", params={"archive": "tar"}, content=packed({"a": b"1"})).status_code == 200
+    finally:
+        for each in silent:
+            each.close()
+    wait_until(lambda: (house.root / "home" / "slow" / "slow").read_bytes() == b"begun")
+
+
+def test_a_large_body_may_come_after_a_question(house: House) -> None:
+    """As curl does it: `Expect: 100-continue`, and nothing of the body before the answer."""
+    user = house.user("polite")
+    user.put(f"{HOME}/stats/f", json={"type": "file"})
+    source = house.root / "source"
+    source.write_bytes(os.urandom(5 << 20))
+    token = f"X-Auth-Token: {user.headers['X-Auth-Token']}"
+    words = ["curl", "-sS", "--fail", "-H", token, "-H", "Expect: 100-continue", "-T", source]
+    subprocess.run([*words, f"{house.url}{HOME}/content/f"], check=True, timeout=30)
+    assert user.get(f"{HOME}/content/f").content == source.read_bytes()

@@ -217,7 +217,7 @@ def test_an_interrupted_forced_push_leaves_what_was_there(pit: Pit, home: Path) 
     chunk = bytes(1 << 20)
     for _ in range(70):
         os.write(write, chunk)
-    wait_until(lambda: [p for p in home.glob(".*.pit-part") if p.stat().st_size >= 32 << 20])
+    wait_until(lambda: [p for p in home.glob(".*.pit-part") if p.stat().st_size >= 16 << 20])
     process.send_signal(signal.SIGINT)
     process.wait(timeout=20)
     os.close(write)
@@ -355,8 +355,9 @@ def test_others_files_are_out_of_reach(other: Pit, pit: Pit, job: int) -> None:
     for words in (("ls", "user:tilman"), ("cat", "user:tilman:ten"), ("ls", str(job)), ("download", str(job))):
         assert pit.run(*words) is not None
         assert other.fails(*words)
-    for words in (("cat", "home:../tilman/ten"), ("delete", "home", ".."), ("delete", "home", "a/../..")):
-        assert "nothing outside" in other.fails(*words)
+    for way in ("../tilman/ten", "..", "a/../.."):
+        assert "nothing outside" in other.fails("cat", "home", way)
+        assert "nothing outside" in other.fails("delete", "home", way)
     other.ok("show", "me")
     pit.ok("ls", "user:anna")  # an admin
 

@@ -12,11 +12,12 @@ from snakepit.client.places import Place
 from snakepit.errors import NotFound, SnakepitError, TooLarge, Unavailable
 from snakepit.wire import tree
 
-PIECE = 32 * 1024 * 1024  # at once
+PIECE = 16 * 1024 * 1024  # at once
 SMALLEST = 256 * 1024  # proxies limit bodies, some to 1 MB
 BLOCK = 256 * 1024
 TRIES = 20
 Told = Callable[[int], None]  # of bytes done
+ReadInto = Callable[[memoryview], int | None]
 
 
 class Stats:
@@ -39,8 +40,9 @@ class Entry:
 
 def look(client: Client, place: Place, path: str) -> Stats | None:
     """None where nothing is there."""
+    target = place.target("stats", path)
     try:
-        found = client.call("GET", place.target("stats", path))
+        found = client.call("GET", target)
     except NotFound:
         # Of a whole place that is missing the service has words of its own, better than ours.
         if path.strip("/"):
@@ -128,15 +130,17 @@ def _range(offset: int, tag: str) -> dict[str, str]:
 # ------------------------------------------------------------------------------------------------------------------ up
 
 
-def send(
-    client: Client, place: Place, path: str, read: Callable[[int], bytes], offset: int, told: Told = lambda _: None
-) -> int:
-    """What `read` gives, from `offset` of an existing file on; gives where it ends."""
-    piece = PIECE
-    while data := _full(read, PIECE):
+def send(client: Client, place: Place, path: str, read_into: ReadInto, offset: int, told: Told = lambda _: None) -> int:
+    """What `read_into` gives, from `offset` of an existing file on; gives where it ends.
+
+    One piece is kept, to be sent again when its connection breaks; always the same memory, as fresh pages cost as much
+    as the transfer itself.
+    """
+    space, piece = memoryview(bytearray(PIECE)), PIECE
+    while length := _filled(read_into, space):
         sent = stuck = 0
-        while sent < len(data):
-            part = memoryview(data)[sent : sent + piece]
+        while sent < length:
+            part = space[sent : min(sent + piece, length)]
             try:
                 _append(client, place, path, offset + sent, part, told)
                 sent, stuck = sent + len(part), 0
@@ -148,21 +152,17 @@ def send(
                 stuck += 1
                 if stuck >= TRIES:
                     raise
-                sent = _arrived(client, place, path, offset, len(data))
-        offset += len(data)
+                sent = _arrived(client, place, path, offset, length)
+        offset += length
     return offset
 
 
-def _full(read: Callable[[int], bytes], size: int) -> bytes:
+def _filled(read_into: ReadInto, space: memoryview) -> int:
     """A whole piece, unless it is the last: pipes give less at once."""
-    first = read(size)
-    if not first or len(first) == size:
-        return first
-    parts, length = [first], len(first)
-    while length < size and (part := read(size - length)):
-        parts.append(part)
-        length += len(part)
-    return b"".join(parts)
+    length = 0
+    while length < len(space) and (count := read_into(space[length:])):
+        length += count
+    return length
 
 
 def _append(client: Client, place: Place, path: str, offset: int, data: memoryview, told: Told) -> None:

@@ -207,7 +207,7 @@ def push(place: Place, path: str, local: str | None, how: How, into: bool = Fals
         _push_stream(client, place, path, found, how)
     elif _special(local):
         with open(local, "rb", buffering=0) as device:
-            _send(client, place, path, found, how, device.read, 0)
+            _send(client, place, path, found, how, device.readinto, 0)
     else:
         _push_file(client, place, path, local, found, how)
     return 0
@@ -228,7 +228,7 @@ def _push_file(client: Client, place: Place, path: str, local: str, found: trans
             offset = found.size
             file.seek(offset)
         with Bar("uploading", size, offset) as bar:
-            end = _send(client, place, path, found, how, file.read, offset, bar)
+            end = _send(client, place, path, found, how, file.readinto, offset, bar)
     if end != size:
         raise SnakepitError(f"{local} changed while it was sent: {end} of {size} bytes are there")
 
@@ -238,7 +238,7 @@ def _push_stream(client: Client, place: Place, path: str, found: transfer.Stats 
         raise BadRequest(f"{LARGER_THERE} (What comes from stdin has no size before; use force option to overwrite.)")
     stdin = sys.stdin.fileno()
     with Bar("uploading") as bar:
-        _send(client, place, path, found, how, lambda size: os.read(stdin, min(size, 1 << 20)), 0, bar)
+        _send(client, place, path, found, how, lambda space: os.readv(stdin, [space]), 0, bar)
 
 
 def _send(
@@ -247,7 +247,7 @@ def _send(
     path: str,
     found: transfer.Stats | None,
     how: How,
-    read: Callable[[int], bytes],
+    read: transfer.ReadInto,
     offset: int,
     bar: transfer.Told = lambda _: None,
 ) -> int:

@@ -16,6 +16,8 @@ from starlette.requests import Request
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from snakepit.errors import BadRequest
+from snakepit.service.bodies import EXTENSION as BODY
+from snakepit.service.bodies import Body
 
 PROTOCOL = b"pit-pipe"
 EXTENSION = "pit.pipe"
@@ -90,6 +92,8 @@ class PipeProtocol(HttpToolsProtocol):
             scope: dict[str, Any] = self.scope  # type: ignore[assignment]
             scope["extensions"] = {EXTENSION: self.handover}
             self.flow.pause_reading()  # what comes from here on belongs to the program
+        elif any(name == b"content-length" for name, _ in self.headers):
+            self.scope["extensions"] = {BODY: Body(self)}  # type: ignore[dict-item]
         super().on_headers_complete()
 
     def data_received(self, data: bytes) -> None:

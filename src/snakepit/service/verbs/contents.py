@@ -8,16 +8,15 @@ import os
 import re
 import stat
 import zlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
 from pathlib import Path
 from types import GeneratorType
 from typing import Any
 
-from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from snakepit.errors import BadRequest, NotFound, SnakepitError
-from snakepit.service import beneath
+from snakepit.service import beneath, bodies
 from snakepit.service.call import Call, int_header
 from snakepit.service.streams import Stream
 from snakepit.service.usage import Owner
@@ -25,6 +24,7 @@ from snakepit.wire import tree
 
 CHUNK_BYTES = 512 * 1024
 WRITE_BYTES = 1024 * 1024
+MOST_PARTS = 500  # the kernel takes 1024 at once
 BYTES = "application/octet-stream"
 
 
@@ -177,49 +177,78 @@ async def _upload(call: Call, base: Path, path: str, owner: Owner) -> None:
             raise BadRequest("Content-Offset lies beyond the end of the file")
         await call.service.limits.check(owner, max(0, offset + expected - size))
         await asyncio.to_thread(os.ftruncate, handle, offset)
-
-        async def write(data: bytes, at: int) -> int:
-            return await asyncio.to_thread(_write, handle, data, at, path)
-
-        end = await _written(call.request.stream(), write, offset)
+        end = await _received(call, handle, offset, path, expected)
         call.service.limits.wrote(owner, max(0, end - size))
     finally:
         os.close(handle)
 
 
-async def _written(body: AsyncIterator[bytes], write: Callable[[bytes, int], Awaitable[int]], offset: int) -> int:
-    """Where the file ends now. What came before a connection broke is written too: it need not come again."""
+async def _received(call: Call, handle: int, offset: int, path: str, expected: int) -> int:
+    direct = bodies.body_of(call.request, expected)
+    if direct is None:
+        return await _written(call.request.stream(), handle, offset, path)
+    early, source = direct
+    target = os.dup(handle)  # the thread's own: it may outlive a request that is given up
+
+    def work() -> int:
+        at = offset
+
+        def write(data: memoryview) -> None:
+            nonlocal at
+            at = _write(target, [data], at, path)
+
+        try:
+            bodies.drain(source, early, expected, write, call.service.closing.is_set)
+        finally:
+            os.close(source)
+            os.close(target)
+        return at
+
+    return await bodies.apart(work)
+
+
+async def _written(body: AsyncIterator[bytes], handle: int, offset: int, path: str) -> int:
+    """Where the file ends now. A thread writes while the next bytes come in; what came before a connection broke is
+    written too: it need not come again."""
     parts: list[bytes] = []
     size = 0
+    writing: Awaitable[int] = _done(offset)
     try:
         async for part in body:
             parts.append(part)
             size += len(part)
-            if size >= WRITE_BYTES:
-                whole = b"".join(parts)
+            if size >= WRITE_BYTES or len(parts) >= MOST_PARTS:
+                offset = await writing
+                writing = asyncio.ensure_future(asyncio.to_thread(_write, handle, parts, offset, path))
                 parts, size = [], 0
-                offset = await write(whole, offset)
-    except ClientDisconnect:
-        await write(b"".join(parts), offset)
-        raise
-    return await write(b"".join(parts), offset)
-
-
-def _write(handle: int, data: bytes, offset: int, path: str) -> int:
-    view = memoryview(data)
-    with beneath.speaking(path):
-        while view:
-            written = os.pwrite(handle, view, offset)
-            offset += written
-            view = view[written:]
+    finally:  # also when the client went: nobody else may close the handle before the thread is done
+        offset = await writing
+        offset = await asyncio.to_thread(_write, handle, parts, offset, path)
     return offset
+
+
+async def _done(offset: int) -> int:
+    return offset
+
+
+def _write(handle: int, parts: Sequence[bytes | memoryview], offset: int, path: str) -> int:
+    """Where it ended. As they came, without making one of them first."""
+    with beneath.speaking(path):
+        size = sum(len(part) for part in parts)
+        written = os.pwritev(handle, parts, offset) if parts else 0
+        view = memoryview(b"".join(parts))[written:] if written < size else memoryview(b"")
+        while view:
+            count = os.pwrite(handle, view, offset + written)
+            written += count
+            view = view[count:]
+    return offset + written
 
 
 async def _unpack(call: Call, base: Path, path: str, owner: Owner) -> None:
     size = call.query.get("size", 0)
     await call.service.limits.check(owner, size)
     body = _Body(call.request.stream(), asyncio.get_running_loop())
-    await asyncio.to_thread(_fill, body, base, path, bool(call.query.get("replace")))
+    await bodies.apart(lambda: _fill(body, base, path, bool(call.query.get("replace"))))
     call.service.limits.wrote(owner, body.count)
 
 
