@@ -24,7 +24,7 @@ from snakepit.admin import ground
 from snakepit.config import Settings
 from snakepit.errors import SnakepitError
 from snakepit.service.app import Service, make_app
-from snakepit.service.pipes.upgrade import PipeProtocol
+from snakepit.service.heads import BoundedProtocol
 from snakepit.service.verbs.nodes import add_node
 from snakepit.store import meta, nodes
 from snakepit.store.database import Store
@@ -99,7 +99,7 @@ class Server(uvicorn.Server):
 def http_config(service: Service) -> uvicorn.Config:
     return uvicorn.Config(
         make_app(service),
-        http=PipeProtocol,
+        http=BoundedProtocol,
         ws_per_message_deflate=False,  # terminals and tensors: the time is better spent on bytes
         log_config=None,
         access_log=False,

@@ -77,7 +77,7 @@ class Path:
 
     def _note(self, request: Request, status: int, seconds: float) -> None:
         client = request.client.host if request.client else "-"
-        path = request.url.path.encode("ascii", "backslashreplace").decode()[:200]
+        path = ascii(request.scope["path"])[1:-1][:200]  # nothing in it moves a terminal's cursor
         log.info("%s %s %s %s %.1f ms", client, request.method, path, status, seconds * 1000)
 
 
