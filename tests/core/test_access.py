@@ -38,6 +38,14 @@ def test_owner_and_administrators_may_all() -> None:
         access.change_job(person, JOB)
 
 
+def test_sharers_go_inside_only_where_they_were_let_in() -> None:
+    for person in (ANNA, ROOT):
+        access.enter_job(person, JOB)
+    with pytest.raises(Forbidden, match="those he lets in"):
+        access.enter_job(MATE, JOB)
+    access.enter_job(MATE, JobRights(JOB.owner, JOB.groups, exec_groups=MATE.groups))
+
+
 def test_nobody_makes_himself_an_administrator() -> None:
     access.change_user(ANNA, "anna")
     with pytest.raises(Forbidden):

@@ -13,6 +13,7 @@ from snakepit.engines.base import Engine, Exited, Go, Launch, Offline, Online, O
 from snakepit.engines.fake import Act, FakeEngine, FakeNode
 from snakepit.errors import Rejected
 from tests.engines.bench import Bench, Watcher, eventually, launch, process, run
+from tests.engines.visiting import run_inside
 from tests.waiting import await_until
 
 # The same programs for a real node and, as what they do, for the fake.
@@ -268,3 +269,36 @@ def test_a_head_of_a_lower_epoch_is_refused(sites: Sites) -> None:
                 assert "newer head" in watcher.events[0].reason
 
     run(story())
+
+
+def test_a_command_inside_reads_speaks_and_ends_with_its_code(sites: Sites) -> None:
+    async def story() -> None:
+        async with sites() as site:
+            engine = site.head(1)
+            one = launch(process(1), *FOREVER)
+            await engine.create([one])
+            with pytest.raises(Rejected, match="Worker not active"):
+                await run_inside(engine, one.id, "cat")
+            await engine.go(go(one))
+            await eventually_inside(engine, one)
+            assert await run_inside(engine, one.id, "cat", stdin=b"spoken") == (0, "spoken", "")
+            assert await run_inside(engine, one.id, "echo", "a", "b") == (0, "a b\n", "")
+            with pytest.raises(Rejected, match="nobody of this job listens on port 1"):
+                await engine.connect(one.id, 1)
+            await engine.clean([one.id.attempt])
+            with pytest.raises(Rejected, match="Worker not active"):
+                await run_inside(engine, one.id, "cat")
+
+    run(story())
+
+
+async def eventually_inside(engine: Engine, one: Launch) -> None:
+    """It takes a moment until a sandbox stands."""
+
+    async def stands() -> bool:
+        try:
+            return await run_inside(engine, one.id, "echo") == (0, "\n", "")
+        except Rejected:
+            return False
+
+    await eventually(stands, "the sandbox stands")

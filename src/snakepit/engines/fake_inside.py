@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 
 from snakepit.engines.base import Command
 
-HEAD = struct.Struct("!BI")
+HEAD, LENGTH = struct.Struct("!BI"), struct.Struct("!I")
 Work = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
@@ -41,6 +41,9 @@ class FakeSession:
             reader, writer = await asyncio.open_connection(sock=end)
             with contextlib.suppress(asyncio.IncompleteReadError, OSError):
                 await self._work(reader, writer)
+                writer.write_eof()
+                while await reader.read(1 << 16):  # closing on what nobody read would reset the connection
+                    pass
             writer.close()
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
@@ -78,6 +81,11 @@ async def echo(listening: bool, spare: bool, reader: asyncio.StreamReader, write
     if spare:
         await reader.readexactly(1)
         writer.write(b"\0" if listening else b"\1")
+        while listening and (length := LENGTH.unpack(await reader.readexactly(LENGTH.size))[0]):
+            writer.write(LENGTH.pack(length) + await reader.readexactly(length))
+            await writer.drain()
+        writer.write(LENGTH.pack(0) if listening else b"")
+        return
     while listening and (data := await reader.read(1 << 16)):
         writer.write(data)
         await writer.drain()
