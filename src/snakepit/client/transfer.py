@@ -71,7 +71,9 @@ def entries(client: Client, place: Place, path: str) -> list[Entry]:
     from json import loads
 
     lines = client.answer("GET", place.target("content", path, details=1), limit_s=600).read().splitlines()
-    return sorted((Entry(*loads(line)) for line in lines), key=lambda entry: entry.name)
+    found = [Entry(*entry) for line in lines for entry in loads(line)]
+    found.sort(key=lambda entry: entry.name)
+    return found
 
 
 def make_file(client: Client, place: Place, path: str) -> None:

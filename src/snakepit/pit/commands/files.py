@@ -33,16 +33,20 @@ def ls(arguments: Arguments) -> int:
         keys = ("name", "isFile", "size", "mtime")
         render.json_out([dict(zip(keys, (e.name, e.is_file, e.size, e.mtime), strict=True)) for e in entries])
     else:
-        render.out_names("".join(_line(entry, arguments.on("long")) for entry in entries))
+        minutes: dict[int, str] = {}
+        render.out_names("".join(_line(entry, arguments.on("long"), minutes) for entry in entries))
     return 0
 
 
-def _line(entry: transfer.Entry, long: bool) -> str:
+def _line(entry: transfer.Entry, long: bool, minutes: dict[int, str]) -> str:
     kind, name = "F" if entry.is_file else "D", render.name(entry.name)
     if not long:
         return f"{kind} {name}\n"
+    minute, second = divmod(int(entry.mtime), 60)
+    if minute not in minutes:  # the files of a data set are of few moments, and local time is slow to find
+        minutes[minute] = time.strftime("%Y-%m-%d %H:%M", time.localtime(minute * 60))
     size = str(entry.size) if entry.is_file else "-"
-    return f"{kind} {size:>14} {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(entry.mtime))} {name}\n"
+    return f"{kind} {size:>14} {minutes[minute]}:{second:02} {name}\n"
 
 
 def _seconds(date: str) -> float:

@@ -110,11 +110,10 @@ def parse_range(header: str, size: int) -> tuple[int, int] | None:
 
 
 def _lines(base: Path, path: str) -> Iterator[bytes]:
-    for entries in beneath.details(base, path):
-        yield b"".join(
-            json.dumps([name, stat.S_ISREG(each.st_mode), each.st_size, each.st_mtime]).encode() + b"\n"
-            for name, each in entries
-        )
+    """Lines of JSON, each a list of many entries."""
+    for found in beneath.details(base, path):
+        entries = [[name, stat.S_ISREG(each.st_mode), each.st_size, each.st_mtime] for name, each in found]
+        yield json.dumps(entries, separators=(",", ":")).encode() + b"\n"
 
 
 def _packed(base: Path, path: str, prefix: str) -> Iterator[bytes]:

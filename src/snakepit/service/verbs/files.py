@@ -31,7 +31,7 @@ STATS = table(
     Field("size", "whole", high=2**53, words="of a file; what is missing is zeros"),
 )
 QUERY = table(
-    Field("details", "flag", words="content of a directory: one JSON line for each entry, [name, isFile, size, mtime]"),
+    Field("details", "flag", words="content of a directory: lines of JSON, each a list of [name, isFile, size, mtime]"),
     Field("usage", "flag", words="stats of a directory: what each entry takes on the disk"),
     Field("archive", choices=("tar",), words="content of a directory: as a tar stream, both ways"),
     Field("replace", "flag", words="a directory that is there is added to"),
