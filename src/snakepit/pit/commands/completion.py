@@ -41,6 +41,7 @@ FISH = """\
 complete -c pit -f -a '(pit __complete -- (commandline -opc)[2..-1] (commandline -ct) 2>/dev/null)'
 """
 SHELLS = {"bash": BASH, "zsh": ZSH, "fish": FISH}
+FILE_COMMANDS = ("ls", "cat", "pull", "push", "mkdir", "delete", "du", "mount")
 LISTS = {"node": "nodes", "user": "users", "group": "groups", "alias": "aliases"}
 
 
@@ -102,6 +103,8 @@ def _entities(command: Command, word: str) -> list[str]:
         ids = _job_numbers() if type == "job" else _ids(LISTS[type])
         return [f"{type}:{each}" for each in ids]
     lists = ["me", "jobs", *LISTS.values()] if command.name == "show" else []
+    if command.name in FILE_COMMANDS:
+        return ["home", "shared", "job:", "user:", "group:"]
     return [*lists, "job:", *(f"{each}:" for each in LISTS)]
 
 
