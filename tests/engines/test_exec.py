@@ -303,6 +303,23 @@ def test_a_process_that_does_not_run_is_not_entered(isolation: str) -> None:
     run(check())
 
 
+def test_one_who_comes_early_waits_for_the_walls_to_stand() -> None:
+    """The sandbox's number is known before its root is another one than the machine's."""
+
+    async def check() -> None:
+        async with room() as found:
+            secret = found.bench.directory("secret")
+            for number in range(1, 21):
+                id = process(number)
+                await found.start(shell(id, "sleep 1000"))
+                code, said, _ = await shell_inside(found.engine, id, f"ls {secret} 2>&1; ls /; readlink /proc/1/ns/mnt")
+                assert code == 0
+                assert "No such file" in said
+                assert "root" not in said.split()
+
+    run(check())
+
+
 def test_two_hundred_at_once() -> None:
     async def check() -> None:
         async with inside() as found:

@@ -51,7 +51,7 @@ def open_namespaces(pid: int, holder: int) -> Dict[str, int]:
             os.close(handle)
         else:
             found[kind] = handle
-    if not _belongs(pid, holder) or not {"user", "mnt", "pid"} <= set(found):
+    if not _belongs(pid, holder) or not procs.children(pid) or not {"user", "mnt", "pid"} <= set(found):
         raise OSError("the sandbox is gone")
     return found
 

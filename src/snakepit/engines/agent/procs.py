@@ -61,6 +61,16 @@ def everyone() -> Dict[int, Stat]:
     return found
 
 
+def children(pid: int) -> List[int]:
+    try:
+        with open("/proc/{0}/task/{0}/children".format(pid)) as file:
+            return [int(word) for word in file.read().split()]
+    except FileNotFoundError:  # gone, or a kernel that was built without this list
+        return [seen.pid for seen in everyone().values() if seen.parent == pid]
+    except OSError:
+        return []
+
+
 def below(root: int, table: Dict[int, Stat]) -> List[int]:
     """All descendants of `root`, parents before children; zombies left out."""
     children: Dict[int, List[int]] = {}

@@ -86,12 +86,10 @@ class Server:
         self.supervisor.ack(ask["process"], ask["offset"])
 
     def exec(self, talk: "Talk", ask: Dict[str, Any]) -> None:
-        record = self.inside.check(ask)
-        self.inside.exec(talk.give_away(), ask, record)
+        self.inside.enter(talk, ask, Inside.exec)
 
     def connect(self, talk: "Talk", ask: Dict[str, Any]) -> None:
-        record = self.inside.check(ask)
-        self.inside.connect(talk.give_away(), ask, record)
+        self.inside.enter(talk, ask, Inside.connect)
 
     def retire(self, talk: "Talk", ask: Dict[str, Any]) -> Dict[str, Any]:
         """A newer program wants the place; what is held runs on under its holders."""
@@ -198,6 +196,10 @@ class Talk:
         if self._open:
             self._pending += frames.encode(header, payload)
             self._write()
+
+    @property
+    def gone(self) -> bool:
+        return not self._open
 
     def give_away(self) -> socket.socket:
         """The connection itself: from here on others speak on it."""

@@ -72,12 +72,12 @@ class Visits:
         """A command that stands ready inside the worker; `attach` gives it the caller's socket."""
         engine, id, node = await self.enter(visitor)
         await self._note(visitor, "exec", node, shown)
-        return await self._begin(visitor, engine.exec(id, command))
+        return await self._begin(visitor, lambda: engine.exec(id, command))
 
     async def connect(self, visitor: Visitor, port: int, spare: bool = False) -> Visit:
         engine, id, node = await self.enter(visitor)
         await self._note_once(visitor, "connect", node, str(port))
-        return await self._begin(visitor, engine.connect(id, port, spare))
+        return await self._begin(visitor, lambda: engine.connect(id, port, spare))
 
     async def enter(self, visitor: Visitor) -> tuple[Engine, ProcessId, str]:
         """The way into the worker, for one who may."""
@@ -110,10 +110,10 @@ class Visits:
         if tasks:
             await asyncio.wait(tasks, timeout=2)
 
-    async def _begin(self, visitor: Visitor, opening: Awaitable[Session]) -> Visit:
+    async def _begin(self, visitor: Visitor, opening: Callable[[], Awaitable[Session]]) -> Visit:
         self._check_room(visitor)
         try:
-            session = await opening
+            session = await opening()
         except Rejected as problem:  # it is over, or nobody listens: to the caller, it is not there
             raise NotFound(problem.message) from None
         visit = Visit(visitor, session)
