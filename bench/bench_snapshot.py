@@ -59,6 +59,7 @@ def main() -> None:
         theirs = mine.clone(place / "theirs")
         theirs.git("push", "--quiet", str(peer.path), "HEAD:refs/heads/main")
         first = seconds_of(lambda: send(pit))
+        pit.ok("stop", "--mine")
         print(f"the first time, {MEGABYTES} MB in {FILES} files: {first:.1f} s, {counter.sent / 1e6:.0f} MB sent")
         again(pit, mine, theirs, peer, counter)
 
@@ -72,7 +73,8 @@ def again(pit: Pit, mine: Repository, theirs: Repository, peer: Repository, coun
         before = counter.sent
         ours.append(seconds_of(lambda: send(pit)))
         sent.append(counter.sent - before)
-        pit.ok("wait", "--mine")  # its preparation is another matter
+        pit.ok("stop", "--mine")  # its preparation is another matter
+        pit.run("wait", "--mine")
         pushes.append(seconds_of(lambda: theirs.git("push", "--quiet", str(peer.path), "HEAD:refs/heads/main")))
     ours_s, push_s, most = statistics.median(ours[1:]), statistics.median(pushes[1:]), max(sent[1:])
     limit = AT_MOST * push_s + GRACE_S

@@ -92,7 +92,7 @@ def read_rule(line: str, place: str = "") -> Rule | None:
     anchored = "/" in text
     glob = text.removeprefix("/") if anchored else "**/" + text
     try:
-        return Rule(place, re.compile(_regex(glob), re.DOTALL), directories_only, again)
+        return Rule(place, re.compile(as_regex(glob), re.DOTALL), directories_only, again)
     except re.error:  # an impossible range ([z-a]) fits nothing
         return None
 
@@ -110,7 +110,7 @@ def ignored(name: str, is_directory: bool, rules: Sequence[Rule]) -> bool:
 
 @functools.cache
 def _never(pattern: str) -> re.Pattern[str]:
-    return re.compile(_regex(pattern), re.DOTALL)
+    return re.compile(as_regex(pattern), re.DOTALL)
 
 
 def _read_rules(here: Path, place: str) -> list[Rule]:
@@ -132,7 +132,7 @@ _TOKENS = re.compile(
 )
 
 
-def _regex(glob: str) -> str:
+def as_regex(glob: str) -> str:
     """gitignore's wildcards: `*` and `?` stop at a slash, `**` between slashes does not."""
     parts = []
     for token in _TOKENS.finditer(glob):

@@ -7,17 +7,19 @@ Names are bytes, as git and the disk have them. Nothing is read here but `.pitig
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from snakepit.client.archive import Rule, entries, ignored, read_rule
+from snakepit.client.archive import NEVER_SENT, Rule, as_regex, entries, ignored, read_rule
 from snakepit.client.git import Git
 from snakepit.errors import SnakepitError
 
 PITIGNORE = b".pitignore"
 GITLINK = b"160000"
+_NEVER = re.compile(os.fsencode("(?:.*/)?(?:" + "|".join(map(as_regex, NEVER_SENT)) + ")"), re.DOTALL)
 
 
 @dataclass(slots=True)
@@ -42,8 +44,9 @@ def listing(top: Path) -> Listing:
     if rules.take_back:
         _gather(top, b"", ignored_ones := Listing(), above, again=True)
         found.other |= {name for name in ignored_ones.other if rules.verdict(name) is False}
-    found.tracked = {name for name in found.tracked if not rules.verdict(name)}
-    found.other = {name for name in found.other if not rules.verdict(name)} - found.tracked
+    left_out = rules.verdict if rules.any else _NEVER.fullmatch
+    found.tracked = {name for name in found.tracked if not left_out(name)}
+    found.other = {name for name in found.other if not left_out(name)} - found.tracked
     return found
 
 
@@ -97,6 +100,7 @@ class _Rules:
     def __init__(self, top: bytes, names: Iterable[bytes]) -> None:
         places = {name[: -len(PITIGNORE)].rstrip(b"/") for name in names if name.rpartition(b"/")[2] == PITIGNORE}
         self._by_place = {place: _read(top, place) for place in places | {b""}}
+        self.any = any(self._by_place.values())
         self.take_back = any(rule.again for rules in self._by_place.values() for rule in rules)
         self._directories: dict[bytes, tuple[bool | None, tuple[Rule, ...]]] = {}
 

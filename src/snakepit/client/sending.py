@@ -27,7 +27,7 @@ _MISSING = re.compile(r"unable to read|bad object|missing (?:blob|tree|commit)|c
 _PROGRESS = re.compile(
     r"(?:remote: )?(?:Enumerating|Counting|Compressing|Writing|Resolving|Unpacking|Receiving|Checking|Delta|Total) "
 )
-_NOISE = re.compile(r"(?:remote: )*(?:fatal|error|! \[remote rejected\])[: ]*")
+_NOISE = re.compile(r"(?:remote: )*(?:fatal|error|Command failed|! \[remote rejected\])[: ]*")
 
 
 def ref_of(job: int) -> str:

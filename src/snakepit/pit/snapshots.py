@@ -39,10 +39,19 @@ def of_repository(repository: Repository, client: Client, arguments: Arguments, 
 
 
 def send(client: Client, snapshot: Snapshot) -> None:
-    client.call("GET", "/users/~")  # git's own call could not ask for the password of a login that has ended
-    env = sending.through_pipe(client, Path.cwd())
+    try:
+        _push(client, snapshot)
+    except SnakepitError as problem:
+        if "Log in again" not in problem.message:
+            raise
+        client.call("GET", "/users/~")  # asks for the password, which the pipe under git could not
+        _push(client, snapshot)
+
+
+def _push(client: Client, snapshot: Snapshot) -> None:
     passing = _Passing()
     try:
+        env = sending.through_pipe(client, Path.cwd())
         sending.push(snapshot.repository, snapshot.commit, sending.ADDRESS, env, passing)
     finally:
         passing.close()
