@@ -309,9 +309,12 @@ def test_one_who_comes_early_waits_for_the_walls_to_stand() -> None:
     async def check() -> None:
         async with room() as found:
             secret = found.bench.directory("secret")
-            for number in range(1, 21):
+            # Many mounts, so that building takes a while.
+            places = [found.bench.directory(f"m/{at}") for at in range(300)]
+            mounts = tuple(Mount(str(place), f"/data/{place.name}", writable=False) for place in places)
+            for number in range(1, 6):
                 id = process(number)
-                await found.start(shell(id, "sleep 1000"))
+                await found.start(shell(id, "sleep 1000", mounts=mounts))
                 code, said, _ = await shell_inside(found.engine, id, f"ls {secret} 2>&1; ls /; readlink /proc/1/ns/mnt")
                 assert code == 0
                 assert "No such file" in said
