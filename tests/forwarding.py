@@ -144,10 +144,14 @@ def quiet_cluster(**options: str) -> Iterator[Cluster]:
         try:
             yield cluster
         finally:
-            for job in cluster.admin.client.status()["running"]:
-                with contextlib.suppress(SnakepitError):
-                    cluster.admin.client.stop(job["id"])
-                cluster.admin.done(job["id"])
+            stop_all(cluster)
+
+
+def stop_all(cluster: Cluster) -> None:
+    for job in cluster.admin.client.status()["running"]:
+        with contextlib.suppress(SnakepitError):
+            cluster.admin.client.stop(job["id"])
+        cluster.admin.done(job["id"])
 
 
 @contextlib.contextmanager

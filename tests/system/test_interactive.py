@@ -9,7 +9,7 @@ import pytest
 
 from snakepit.pit.interactive import SCRIPT
 from tests.cluster import DONE, GPUS, RUNNING, WAITING, Cluster, User, running_cluster
-from tests.forwarding import pit_of
+from tests.forwarding import pit_of, stop_all
 from tests.pitting import Pit
 
 
@@ -17,6 +17,7 @@ from tests.pitting import Pit
 def cluster() -> Iterator[Cluster]:
     with running_cluster(gpus=GPUS) as found:
         yield found
+        stop_all(found)
 
 
 @pytest.fixture

@@ -103,6 +103,10 @@ class Execution:
                         write_all(stderr if channel == STDERR else stdout, content)
         return self.code
 
+    def wait_readable(self, limit_s: float | None = None) -> None:
+        """Until something has come, or for so long."""
+        self._wait(-1, -1, None if limit_s is None else max(0, int(limit_s * 1000)))
+
     def receive(self) -> list[tuple[int, bytes]]:
         """What has come (stdout 1, stderr 2); its code is in `code` when it ended. LostAnswer when it broke off."""
         try:
@@ -137,7 +141,7 @@ class Execution:
         if isinstance(word, dict) and isinstance(word.get("exit"), int):
             self.code = word["exit"]
 
-    def _wait(self, stdin: int, news: int) -> list[int]:
+    def _wait(self, stdin: int, news: int, limit_ms: int | None = None) -> list[int]:
         if hasattr(self._socket, "pending") and self._socket.pending():
             return [self._socket.fileno()]
         poll = select.poll()
@@ -146,7 +150,7 @@ class Execution:
             poll.register(stdin, select.POLLIN)
         if news >= 0:
             poll.register(news, select.POLLIN)
-        return [handle for handle, _ in poll.poll()]
+        return [handle for handle, _ in poll.poll(limit_ms)]
 
     def _flush(self) -> None:
         try:

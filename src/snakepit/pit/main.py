@@ -53,6 +53,8 @@ FILES = {
     "shell": "exec",
     "forward": "forward",
     "ssh-config": "ssh",
+    "tensorboard": "look",
+    "jupyter": "look",
     "diff": "snapshots",
     "checkout": "snapshots",
     "gc": "snapshots",

@@ -15,6 +15,7 @@ from typing import Protocol
 from snakepit.loop.loop import Loop
 from snakepit.service.auth import Limiter, Passwords, Sessions
 from snakepit.service.inside.visits import Visits
+from snakepit.service.pipes.boards import Boards
 from snakepit.service.pipes.registry import Pipes
 from snakepit.service.usage import Limits, Owner
 from snakepit.store import jobs
@@ -66,6 +67,7 @@ class Service:
     passwords: Passwords = field(init=False)
     limiter: Limiter = field(init=False)
     pipes: Pipes = field(init=False)
+    boards: Boards = field(init=False)
     visits: Visits = field(init=False)
     limits: Limits = field(init=False)
     closing: asyncio.Event = field(default_factory=asyncio.Event)
@@ -75,6 +77,7 @@ class Service:
         self.passwords = Passwords(self.settings.hash_rounds)
         self.limiter = Limiter(lambda: self.clock().timestamp())
         self.pipes = Pipes(self.sessions, self.settings.data_root)
+        self.boards = Boards(self.pipes, self.settings.data_root)
         self.visits = Visits(self.store, self.loop, self.sessions, self.clock)
         sizes = self.settings.max_user_size_bytes, self.settings.max_group_size_bytes
         self.limits = Limits(*sizes, self._directories)

@@ -121,7 +121,12 @@ PIPES = tuple(
     Route(
         "GET", f"/pipes/{verb.__name__}", verb, query=query, strict_query=True, status=101, errors=(403, 404, 429, 503)
     )
-    for verb, query in ((pipes.sftp, pipes.SFTP), (pipes.git, pipes.GIT), (pipes.rsync, pipes.RSYNC))
+    for verb, query in (
+        (pipes.sftp, pipes.SFTP),
+        (pipes.git, pipes.GIT),
+        (pipes.rsync, pipes.RSYNC),
+        (pipes.tensorboard, pipes.TENSORBOARD),
+    )
 )
 INSIDE = (
     *(

@@ -36,12 +36,14 @@ OPEN_FILES = 4096
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """`argv` with `place` at /data. `idle_s`: it is ended after so long without a byte; None: while its token lives."""
+    """`argv` with `place` at /data, or in a `world` of its own. `idle_s`: it is ended after so long without a byte;
+    None: while its token lives."""
 
     name: str
     argv: tuple[str, ...]
     place: Place
     idle_s: float | None = 3600.0
+    world: World | None = None
 
 
 def sftp(place: Place) -> Program:
@@ -63,13 +65,15 @@ def command(program: Program, root: Path) -> list[str]:
     """The whole command that runs a program in its world."""
     if shutil.which("bwrap") is None:
         raise Unavailable("bubblewrap is not installed on the head (Debian, Ubuntu: apt install bubblewrap)")
+    if program.world is not None:
+        return bubblewrap(program.world, [*_limits(), *program.argv])
     place = program.place
     world = World(
         binds=(Bind(str(place.directory), DATA, writable=place.writable),),
         hidden=(str(root),),
         cwd=DATA,
         hostname="pit",
-        etc=str(_etc(root)),
+        etc=world_etc(root),
         die_with_parent=True,
         bare=True,
     )
@@ -92,13 +96,13 @@ def _processes_are_counted_inside() -> bool:
     return tuple(int(part) if part.isdigit() else 0 for part in release[:2]) >= (5, 14)
 
 
-def _etc(root: Path) -> Path:
+def world_etc(root: Path) -> str:
     """/etc of every pipe: who we are (sftp-server asks), where libraries lie. Nothing of the real one shows."""
     etc = root / "pipes" / "etc"
     passwd = f"pit:x:{os.getuid()}:{os.getgid()}::{DATA}:/usr/sbin/nologin\n"
     written = etc / "passwd"
     if written.exists() and written.read_text() == passwd:
-        return etc
+        return str(etc)
     etc.mkdir(mode=0o755, parents=True, exist_ok=True)
     (etc / "group").write_text(f"pit:x:{os.getgid()}:\n")
     (etc / "nsswitch.conf").write_text("passwd: files\ngroup: files\n")
@@ -106,4 +110,4 @@ def _etc(root: Path) -> Path:
     if cache.exists():
         shutil.copyfile(cache, etc / "ld.so.cache")
     written.write_text(passwd)  # last: it says that the rest is there
-    return etc
+    return str(etc)

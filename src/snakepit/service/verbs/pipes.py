@@ -11,7 +11,7 @@ from snakepit.core.access import Person
 from snakepit.errors import BadRequest
 from snakepit.service.auth import digest
 from snakepit.service.call import Call, token_of
-from snakepit.service.pipes import programs, repository
+from snakepit.service.pipes import boards, programs, repository
 from snakepit.service.pipes.entity import Place, resolve
 from snakepit.service.pipes.programs import Program
 from snakepit.service.pipes.registry import Right
@@ -28,6 +28,12 @@ RSYNC = table(
     Field("args", "texts", longest=100, words="the options of rsync --server, one by one"),
 )
 GIT = table(Field("repository", words="snapshots"), Field("service", words="receive-pack or upload-pack"))
+
+
+TENSORBOARD = table(
+    Field("jobs", longest=1000, words="numbers, with commas between them"),
+    Field("logdir", longest=1000, words="below the directory of each job, or below its src/"),
+)
 
 
 class Switched(Response):
@@ -71,6 +77,29 @@ async def git(call: Call) -> Response:
         return program.place  # one's own, as long as one is somebody
 
     return await _open(call, program, right)
+
+
+async def tensorboard(call: Call) -> Response:
+    """A spare connection (as into a job) to a TensorBoard over the directories of jobs."""
+    handover = handover_of(call.request)
+    service, root = call.service, call.service.settings.data_root.absolute()
+    words = list(dict.fromkeys(call.query.get("jobs", "").split(",")))
+    if len(words) > boards.MOST_JOBS or not all(word.isascii() and word.isdigit() for word in words):
+        raise BadRequest(f"Which jobs? (numbers with commas between them, {boards.MOST_JOBS} at most)")
+    directory = call.query.get("logdir", "")
+    boards.check_directory(directory, len(words) > 1)
+
+    async def places(person: Person) -> list[Place]:
+        return [await resolve(service.store, root, person, f"job:{word}") for word in words]
+
+    async def right(person: Person) -> Place:
+        return (await places(person))[0]
+
+    found = await places(call.person)
+    jobs = tuple((int(word), place.directory) for word, place in zip(words, found, strict=True))
+    key = digest(token_of(call.request))
+    await service.boards.open(handover, boards.Wanted(call.person.id, key, jobs, directory), right)
+    return Switched(status_code=101)
 
 
 async def _entity(call: Call) -> tuple[Place, Right]:
