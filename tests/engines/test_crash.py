@@ -16,7 +16,7 @@ from snakepit.engines.agent import holder
 from snakepit.engines.agent.procs import boot_id
 from snakepit.engines.base import Engine, Go, Launch, Offline, Online
 from snakepit.errors import EngineError, NotNow, Unreachable
-from tests.engines.bench import Bench, Room, Watcher, eventually, launch, process, room, run, shell
+from tests.engines.bench import CLUSTER, Bench, Room, Watcher, eventually, launch, marked, process, room, run, shell
 from tests.waiting import await_until
 
 pytestmark = pytest.mark.system
@@ -129,6 +129,8 @@ def test_a_record_that_a_torn_disk_left_unreadable_is_lost_and_nothing_else_is()
             (here.bench.state / "procs" / str(torn.id) / "record").write_text("{")
             assert (await here.watcher.end(torn.id)).cause == Cause.LOST
             assert (await here.watcher.end(sound.id)).code == 6
+            # Over means over: its cards are given to the next one.
+            assert marked(f"{CLUSTER}/{torn.id}") == []
 
     run(story())
 

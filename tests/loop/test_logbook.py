@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from snakepit.core.job import AttemptId, ProcessId
-from snakepit.loop.logbook import LogBook, LogBooks
+from snakepit.engines.base import Output
+from snakepit.loop.logbook import LogBook, LogBooks, keep_output
 
 WORKER = ProcessId(AttemptId(7), 0)
 OTHER = ProcessId(AttemptId(7), 1)
@@ -137,3 +139,26 @@ def test_the_last_lines_are_found(tmp_path_factory: pytest.TempPathFactory, line
         books.say(7, "daemon", str(number))
     tail = books.read(7, books.tail_offset(7, lines), 1 << 20).splitlines()
     assert [line.split()[-1] for line in tail] == [b"%d" % number for number in range(max(0, 20 - lines), 20)]
+
+
+def test_output_goes_on_behind_a_gap_when_what_came_before_was_removed(tmp_path: Path) -> None:
+    book = LogBook(tmp_path / "log")
+    book.output(WORKER, 0, b"one\ntw", at=1.0)
+    shutil.rmtree(tmp_path / "log")
+    event = Output(WORKER, 6, b"o\nthree\n", 1.0)
+    assert asyncio.run(keep_output(book, event)) == 14
+    assert texts(tmp_path / "log") == [b"Output is missing here", b"o", b"three"]
+    again = LogBook(tmp_path / "log")
+    assert again.length(WORKER) == 14
+    again.output(WORKER, 14, b"four\n", at=1.0)
+    assert texts(tmp_path / "log")[-1] == b"four"
+
+
+def test_output_that_cannot_be_kept_is_given_up_and_nobody_waits_for_it(tmp_path: Path) -> None:
+    book = LogBook(tmp_path / "log")
+    shutil.rmtree(tmp_path / "log")
+    (tmp_path / "log").write_text("in the way")
+    assert asyncio.run(keep_output(book, Output(WORKER, 0, b"one\n", 1.0))) == 4
+    (tmp_path / "log").unlink()
+    assert asyncio.run(keep_output(book, Output(WORKER, 4, b"two\n", 1.0))) == 8
+    assert texts(tmp_path / "log") == [b"Output is missing here", b"two"]

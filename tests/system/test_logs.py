@@ -1,6 +1,7 @@
 """Logs: large ones, long lines, raw bytes, progress bars, slow readers, and a service killed under its followers."""
 
 import re
+import shutil
 import socket
 import threading
 import time
@@ -97,6 +98,31 @@ def test_a_follower_that_does_not_read_holds_up_nobody(cluster: Cluster, me: Use
     assert resident_mb(cluster) - before < 100
     for one in lazy:
         one.close()
+
+
+def test_a_job_that_shuts_its_own_directory_holds_up_nobody(cluster: Cluster, me: User) -> None:
+    once = me.submit("chmod 000 $JOB_DIR; echo still here; sleep 1; echo last; exit 3")
+    always = me.submit("while sleep 0.01; do chmod 000 $JOB_DIR; echo x; done & sleep 1000")
+    me.says(once, "still here")
+    assert me.run("echo on", timeout_s=20)["outcome"] == "succeeded"
+    me.done(once)
+    assert me.codes(once) == [[3]]
+    assert own_lines(me, once) == [b"still here", b"last"]
+    me.call("POST", f"/jobs/{always}/stop")
+    assert me.done(always)["outcome"] == "stopped"
+    assert "Worker 0 ended" in me.log(always)
+    me.call("DELETE", f"/jobs/{always}")
+    assert not cluster.pit(always).exists()
+
+
+def test_a_log_that_was_removed_under_a_running_job_is_begun_again(cluster: Cluster, me: User) -> None:
+    number = me.submit("while sleep 0.05; do echo x; done")
+    me.says(number, "] x")
+    shutil.rmtree(cluster.pit(number) / "log")
+    assert me.run("echo on", timeout_s=20)["outcome"] == "succeeded"
+    me.call("POST", f"/jobs/{number}/stop")
+    assert me.done(number)["outcome"] == "stopped"
+    assert "Worker 0 ended" in me.log(number)
 
 
 def resident_mb(cluster: Cluster) -> float:

@@ -9,18 +9,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import json
+import logging
 import os
 import re
+import stat
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 from snakepit.core.job import ProcessId
+from snakepit.engines.base import Output
 
+log = logging.getLogger(__name__)
 CHUNK_BYTES = 256 * 1024
 PAGE_BYTES = 4096
 LONGEST_LINE_BYTES = 4 * 1024 * 1024
+DISK_TROUBLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS})
+OTHER_TRIES = 10
+ATTEMPTS = 2  # the second opens the way again, where a job shut it
 _PIECES = re.compile(rb"([^\r\n]*)(\r\n|\n|\r|\Z)")
 
 
@@ -35,24 +43,28 @@ class LogBook:
         self._pending: dict[str, bytes] = {}
         self._dropped: set[str] = set()
         self._broken = False  # a write failed half-way (disk full): look at the files again before the next
+        self.torn = False  # some output will never come: what follows it is kept all the same
         self.changed = asyncio.Event()
         self.finished = False
         try:
-            directory.mkdir(parents=True, exist_ok=True)
+            self._open_up()
             self._recover()
         except OSError:  # a full disk: whoever writes next tries again
             self._broken = True
 
     def say(self, source: str, text: str, at: float | None = None) -> None:
         """One or more lines of our own. A full disk costs the line, not the job."""
-        with contextlib.suppress(OSError), self._writing():
-            self._append(source, [line.encode(errors="replace") for line in text.splitlines() or [""]], at)
+        for _ in range(ATTEMPTS):
+            with contextlib.suppress(OSError):
+                with self._writing():
+                    self._append(source, [line.encode(errors="replace") for line in text.splitlines() or [""]], at)
+                return
 
     def length(self, process: ProcessId) -> int:
         """How many bytes of a process's output are kept."""
         try:
             return self._copy(process).stat().st_size
-        except FileNotFoundError:
+        except (FileNotFoundError, PermissionError):
             return 0
 
     def output(self, process: ProcessId, offset: int, data: bytes, at: float, dropped_bytes: int = 0) -> int:
@@ -62,6 +74,8 @@ class LogBook:
         """
         with self._writing():
             length = self.length(process)
+            if offset > length and self.torn:
+                length = self._skip(process, offset, at)
             fresh = data[max(0, length - offset) :] if offset <= length else b""
             if fresh:
                 _append_bytes(self._copy(process), fresh)
@@ -74,8 +88,11 @@ class LogBook:
 
     def end_of(self, process: ProcessId, at: float | None = None) -> None:
         """The process ended: its last line may lack an end."""
-        with contextlib.suppress(OSError), self._writing():
-            self._flush(process, at or time.time())
+        for _ in range(ATTEMPTS):
+            with contextlib.suppress(OSError):
+                with self._writing():
+                    self._flush(process, at or time.time())
+                return
 
     def sync(self) -> None:
         """Put it on the disk, before the node forgets its own copy. Blocking: call it in a thread."""
@@ -94,11 +111,22 @@ class LogBook:
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
         if self._broken:
+            self._open_up()
             self._recover()
         self._broken = True
         yield
         self._confirm()
         self._broken = False
+
+    def _open_up(self) -> None:
+        """Makes the way to our files, or opens it again: a job can shut its own directory, which ours lies in."""
+        for place in (self._directory.parent, self._directory):
+            place.mkdir(parents=True, exist_ok=True)
+            mode = place.lstat().st_mode
+            if not stat.S_ISDIR(mode):
+                raise NotADirectoryError(errno.ENOTDIR, "not a directory", str(place))
+            if mode & stat.S_IRWXU != stat.S_IRWXU:
+                place.chmod(stat.S_IMODE(mode) | stat.S_IRWXU)
 
     def _merge(self, process: ProcessId, data: bytes, at: float, last: bool) -> None:
         """Give every complete line of what is pending and new to the merged file; keep the rest pending."""
@@ -114,6 +142,15 @@ class LogBook:
         if whole:
             self._merged_to[key] = self._merged_to.get(key, 0) + len(whole)
         self._pending[key] = rest
+
+    def _skip(self, process: ProcessId, offset: int, at: float) -> int:
+        """Goes on behind a gap: offsets stay those of the process, so the copy gets a hole."""
+        self._flush(process, at)
+        _append_bytes(self._copy(process), b"")
+        os.truncate(self._copy(process), offset)
+        self._merged_to[str(process)] = offset
+        self._append(_worker(process), [b"Output is missing here"], at)
+        return offset
 
     def _flush(self, process: ProcessId, at: float) -> None:
         if self._pending.get(str(process)):
@@ -168,6 +205,25 @@ class LogBook:
         return self._directory / f"worker-{process}.log"
 
 
+async def keep_output(book: LogBook, event: Output) -> int:
+    """The output of a process kept, as soon as it can be; how much of it there is now."""
+    job, tries = event.id.attempt.job, 0
+    while True:
+        try:
+            return book.output(event.id, event.offset, event.data, event.at, event.dropped_bytes)
+        except OSError as error:
+            tries += 1
+            if error.errno in DISK_TROUBLE:
+                # Not acknowledged, so the node keeps it; this holds up only this node's log.
+                log.error("the log of job %d cannot be written: %s", job, error)
+                await asyncio.sleep(1)
+                continue
+            book.torn = True
+            if tries > OTHER_TRIES:  # the job's own doing (it shuts its directory): others must not wait for it
+                log.error("output of job %d is thrown away: %s", job, error)
+                return event.offset + len(event.data)
+
+
 class LogBooks:
     """The logs of all jobs; a book is open from a living job's first word to its end."""
 
@@ -207,7 +263,7 @@ class LogBooks:
             return book.size
         try:
             return (self._directory(job) / "pit.log").stat().st_size
-        except FileNotFoundError:
+        except (FileNotFoundError, PermissionError):
             return 0
 
     def tail_offset(self, job: int, lines: int) -> int:
@@ -270,7 +326,7 @@ def _read_at(path: Path, offset: int, limit: int) -> bytes:
         return b""
     try:
         descriptor = os.open(path, os.O_RDONLY)
-    except FileNotFoundError:
+    except (FileNotFoundError, PermissionError):
         return b""
     try:
         return os.pread(descriptor, limit, offset)

@@ -24,7 +24,7 @@ from snakepit.loop.decisions import Decisions
 from snakepit.loop.deeds import Deeds, LoopSettings, Provision, read_result
 from snakepit.loop.keeping import keep, remove_job, sweep
 from snakepit.loop.live import Changes, Live, LiveProcess, apply
-from snakepit.loop.logbook import LogBooks
+from snakepit.loop.logbook import LogBooks, keep_output
 from snakepit.loop.meetings import Meetings
 from snakepit.loop.nodes import EngineFor, Nodes
 from snakepit.source.sweep import drop_user
@@ -342,15 +342,7 @@ class Loop:
     async def _keep_output(self, name: str, event: Output) -> None:
         if self._live.attempt(event.id.attempt) is None:
             return
-        book = self.log.open(event.id.attempt.job)
-        while True:
-            try:
-                length = book.output(event.id, event.offset, event.data, event.at, event.dropped_bytes)
-                break
-            except OSError as error:
-                # Not acknowledged, so the node keeps it; this holds up only this node's log.
-                log.error("the log of job %d cannot be written: %s", event.id.attempt.job, error)
-                await asyncio.sleep(1)
+        length = await keep_output(self.log.open(event.id.attempt.job), event)
         if (node := self._live.nodes.get(name)) is not None:
             await node.engine.ack_output(event.id, length)
 

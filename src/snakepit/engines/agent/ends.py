@@ -28,6 +28,10 @@ def rebooted() -> Dict[str, Any]:
     return {"cause": LOST, "code": None, "note": "the node was restarted while it ran"}
 
 
+def unreadable() -> Dict[str, Any]:
+    return {"cause": LOST, "code": None, "note": "the node's record of it was damaged, and what ran of it was ended"}
+
+
 def size(count: int) -> str:
     for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20)):
         if count >= factor:

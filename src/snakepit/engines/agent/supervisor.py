@@ -287,9 +287,8 @@ class Supervisor:
     def _kill(self, record: Record) -> None:
         """KILL to all but the holder, which stays to tell the end."""
         if record["phase"] == "running":
-            found = (
-                procs.below(record["pid"], procs.everyone()) if procs.alive(record["pid"], record["started"]) else []
-            )
+            held = procs.alive(record["pid"], record["started"])
+            found = procs.below(record["pid"], procs.everyone()) if held else []
             procs.send(found + self.limits.members(record["id"]), signal.SIGKILL)
             self.reactor.soon(POLL_EVERY_S, lambda: self._kill(record))
 
@@ -358,7 +357,10 @@ class Supervisor:
             self.tails[record["id"]] = Tail(record, self.records)
         self.limits.sweep([record["id"] for record in known if record["phase"] == "running"])
         for record in known:
-            if record["phase"] == "broken" or (record["phase"] == "running" and record["boot"] != self.boot):
+            if record["phase"] == "broken":
+                procs.kill_marked(self.node.mark(record))  # its cards are given away from here on
+                self._finish(record, ends.unreadable())
+            elif record["phase"] == "running" and record["boot"] != self.boot:
                 self._finish(record, ends.rebooted())
             elif record["phase"] == "running":
                 if "stop" in record:
