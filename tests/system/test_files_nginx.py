@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -12,7 +11,6 @@ from tests.conftest import pick_free_port
 from tests.pitting import Pit
 from tests.serving import PROGRAMS, Serving
 from tests.system.test_nginx import start_nginx
-from tests.waiting import wait_until
 
 ODD = os.fsdecode(b"na\xffme \xc3\xa4 %2F?#&=")
 
@@ -65,9 +63,10 @@ def test_a_mount_works_through_tls(pit: Pit, serving: Serving) -> None:
     mountpoint = pit.project / "mounted"
     mountpoint.mkdir()
     command = [str(PROGRAMS / "pit"), "mount", "home", str(mountpoint)]
-    with subprocess.Popen(command, cwd=pit.project, env=pit.environment()) as process:
+    with subprocess.Popen(command, cwd=pit.project, env=pit.environment(), stdout=subprocess.PIPE) as process:
         try:
-            wait_until(lambda: process.poll() is not None or Path.is_mount(mountpoint), message="mounted")
+            assert process.stdout is not None
+            assert process.stdout.readline().startswith(b"mounted ")
             data = os.urandom(20_000_000)
             (mountpoint / "through-tls").write_bytes(data)
             assert (mountpoint / "through-tls").read_bytes() == data

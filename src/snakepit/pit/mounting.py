@@ -76,7 +76,12 @@ def start(client: Client, place: Place, mountpoint: str) -> subprocess.Popen[byt
         stderr=subprocess.PIPE,
         start_new_session=True,
     )
-    _wait(process, mountpoint)
+    try:
+        _wait(process, mountpoint)
+    except BaseException:  # Ctrl-C too: nothing stays mounted that nobody was told of
+        process.terminate()
+        process.wait(timeout=10)
+        raise
     return process
 
 
@@ -88,7 +93,6 @@ def _wait(process: subprocess.Popen[bytes], mountpoint: str) -> None:
             said = [line for line in process.stderr.read().decode(errors="replace").splitlines() if line.strip()]
             raise SnakepitError(said[0].removeprefix("Command failed: ") if said else "sshfs ended without a word")
         if time.monotonic() > end:
-            process.terminate()
             raise SnakepitError(f"not mounted within {MOUNT_LIMIT_S} s")
         time.sleep(0.02)
 

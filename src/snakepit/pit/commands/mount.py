@@ -37,9 +37,9 @@ def mount(arguments: Arguments) -> int:
 
 
 def _mounted(process: subprocess.Popen[bytes], url: str, mountpoint: str, arguments: Arguments) -> int:
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupt)
     try:
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, _interrupt)
         render.out(f"mounted {url} to {mountpoint}\n")
         render.flush()
         if arguments.on("shell"):
