@@ -33,6 +33,7 @@ def test_a_process_never_spans_nodes() -> None:
 
 def test_all_processes_are_placed_or_none() -> None:
     free = cluster("gtx1070 gtx1070", "gtx1070")
+    assert refused(free, "2:[],4:[gpu,2:gtx1060]")[0] == "n0: room for 2 of 6 processes; no gtx1060"
     assert refused(free, "2:[2:gpu]") == ("n0: room for 1 of 2 processes", "n1: only 1 gpu, 2 asked")
     assert where(placed(free, "3:[gpu]")) == ["n1:0", "n0:0", "n0:1"]
 

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import random
+import shutil
 import subprocess
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -131,6 +132,27 @@ def test_a_record_that_a_torn_disk_left_unreadable_is_lost_and_nothing_else_is()
             assert (await here.watcher.end(sound.id)).code == 6
             # Over means over: its cards are given to the next one.
             assert marked(f"{CLUSTER}/{torn.id}") == []
+
+    run(story())
+
+
+def states(watcher: Watcher) -> set[str]:
+    return {event.state_id for event in watcher.events if isinstance(event, Online)}
+
+
+def test_when_its_directory_is_removed_an_agent_ends_what_it_runs_and_a_new_one_serves() -> None:
+    async def story() -> None:
+        async with room() as here:
+            one = shell(process(1), "trap '' TERM; echo ready; while sleep 0.1; do :; done")
+            await here.start(one)
+            await here.watcher.text(one.id, "ready")
+            before = here.bench.agent_pid()
+            shutil.rmtree(here.bench.state)
+            await await_until(lambda: not marked(f"{CLUSTER}/{one.id}"), 30)
+            await await_until(lambda: not Path(f"/proc/{before}").exists(), 30)
+            await await_until(lambda: len(states(here.watcher)) == 2, 30)
+            ended, said = await here.run(shell(process(2), "echo served"))
+            assert (ended.code, said) == (0, "served\n")
 
     run(story())
 

@@ -177,6 +177,7 @@ def test_more_memory_than_asked_for_is_out_of_memory() -> None:
 
 def test_groups_are_set_as_asked_and_removed_at_the_end() -> None:
     limited()
+    most_pids = int(Path("/proc/sys/kernel/pid_max").read_text())
 
     async def story() -> None:
         async with room() as here:
@@ -191,6 +192,9 @@ def test_groups_are_set_as_asked_and_removed_at_the_end() -> None:
                 if file.name in ("cpu.cfs_quota_us", "cpu.max", "memory.limit_in_bytes", "memory.max")
             }
             assert set(values.values()) == {"100000", str(128 << 20)}
+            tasks = [int((group / "pids.max").read_text()) for group in groups if (group / "pids.max").exists()]
+            assert tasks
+            assert max(tasks) <= most_pids // 4
             await here.engine.stop([one.id.attempt], 5, Cause.STOPPED, "")
             await here.watcher.end(one.id)
             await await_until(lambda: not any(group.exists() for group in groups), message="the groups' removal")

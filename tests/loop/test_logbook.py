@@ -162,3 +162,10 @@ def test_output_that_cannot_be_kept_is_given_up_and_nobody_waits_for_it(tmp_path
     (tmp_path / "log").unlink()
     assert asyncio.run(keep_output(book, Output(WORKER, 4, b"two\n", 1.0))) == 8
     assert texts(tmp_path / "log") == [b"Output is missing here", b"two"]
+
+
+def test_times_do_not_run_backwards_within_a_log_but_follow_the_clock_when_it_is_set(tmp_path: Path) -> None:
+    book = LogBook(tmp_path)
+    for at in (100.2, 99.9, 101.0, 40.0):
+        book.say("daemon", "x", at=at)
+    assert re.findall(r":(\d\d:\d\d)\]", (tmp_path / "pit.log").read_text()) == ["01:40", "01:40", "01:41", "00:40"]

@@ -47,7 +47,9 @@ def _line(
     groups = [group for group in request.groups if not group.nodes or space.name in group.nodes]
     room = _room(groups, free, space, who, claim)
     if room:
-        return f"room for {room} of {request.process_count} processes"
+        relevant = free.relevant(who)
+        lacks = [_lacking(term, space, relevant) for group in groups for term in group.shape.terms]
+        return "; ".join((f"room for {room} of {request.process_count} processes", *dict.fromkeys(filter(None, lacks))))
     keeper = lambda bits: kept_for(space.name, bits)  # noqa: E731
     words = [_obstacle(group.shape, space, free.relevant(who), claim, keeper) for group in groups]
     return "; ".join(dict.fromkeys(word for word in words if word))

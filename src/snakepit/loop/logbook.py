@@ -28,6 +28,7 @@ PAGE_BYTES = 4096
 LONGEST_LINE_BYTES = 4 * 1024 * 1024
 DISK_TROUBLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS})
 OTHER_TRIES = 10
+DISORDER_S = 5.0
 ATTEMPTS = 2  # the second opens the way again, where a job shut it
 _PIECES = re.compile(rb"([^\r\n]*)(\r\n|\n|\r|\Z)")
 
@@ -43,6 +44,7 @@ class LogBook:
         self._pending: dict[str, bytes] = {}
         self._dropped: set[str] = set()
         self._broken = False  # a write failed half-way (disk full): look at the files again before the next
+        self._latest = 0.0
         self.torn = False  # some output will never come: what follows it is kept all the same
         self.changed = asyncio.Event()
         self.finished = False
@@ -157,7 +159,10 @@ class LogBook:
             self._merge(process, b"", at, last=True)
 
     def _append(self, source: str, lines: list[bytes], at: float | None) -> None:
-        stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(at or time.time()))
+        at = at or time.time()
+        # Output is stamped when it was read, an end when it was: the two may come a little out of their order.
+        self._latest = self._latest if at < self._latest < at + DISORDER_S else at
+        stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(self._latest))
         prefix = f"[{stamp}] [{source}] ".encode()
         text = prefix + (b"\n" + prefix).join(lines) + b"\n"
         _append_bytes(self._merged, text)

@@ -12,6 +12,7 @@ import sys
 import time
 from typing import List
 
+from snakepit.engines.agent import procs
 from snakepit.engines.agent.complaint import complain
 from snakepit.engines.agent.reactor import Reactor
 from snakepit.engines.agent.records import Records
@@ -20,7 +21,7 @@ from snakepit.engines.agent.supervisor import Supervisor
 from snakepit.engines.agent.trash import take_out
 
 LOG_LIMIT = 1 << 20
-HOME_EVERY_S = 30
+HOME_EVERY_S = 5
 LOCK_TRIES = 150
 LOCK_PAUSE_S = 0.02
 
@@ -99,16 +100,33 @@ def _serve(top: str, cluster: str, version: str, writer: int) -> None:
     gc.collect()
     if hasattr(gc, "freeze"):
         gc.freeze()  # holders are forks: what is never touched stays shared
-    look_after_home(reactor, server)
+    look_after_home(reactor, server, _inode("lock"))
     while not server.retired:
         reactor.turn()
 
 
-def look_after_home(reactor: Reactor, server: Server) -> None:
-    """An agent whose directory was removed serves nobody: it leaves when its last process did."""
-    if not os.path.exists(os.path.join(server.records.top, "lock")) and not server.supervisor.busy():
+def look_after_home(reactor: Reactor, server: Server, home: int) -> None:
+    """An agent whose directory was removed can neither start anything nor keep how anything ended: it ends what it
+    runs, which then is lost in truth, and makes room for one with a directory."""
+    if _inode(os.path.join(server.records.top, "lock")) != home:
+        end_all(server.supervisor)
         server.retired = True
-    reactor.soon(HOME_EVERY_S, lambda: look_after_home(reactor, server))
+    reactor.soon(HOME_EVERY_S, lambda: look_after_home(reactor, server, home))
+
+
+def end_all(supervisor: Supervisor) -> None:
+    for record in supervisor.table.values():
+        if record["phase"] == "running":
+            found = procs.below(record["pid"], procs.everyone())
+            procs.send(found + supervisor.limits.members(record["id"]), signal.SIGKILL)
+            procs.kill_marked(supervisor.node.mark(record))
+
+
+def _inode(path: str) -> int:
+    try:
+        return os.stat(path).st_ino
+    except OSError:
+        return 0
 
 
 if __name__ == "__main__":

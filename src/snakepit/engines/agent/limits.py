@@ -46,7 +46,7 @@ class Limits:
                 ("cpu.shares", str(max(2, weight * 1024 // 100))),
                 ("memory.limit_in_bytes", str(mem_bytes or -1)),
                 ("memory.memsw.limit_in_bytes", str(mem_bytes or -1)),
-                ("pids.max", str(MOST_TASKS)),
+                ("pids.max", str(most_tasks())),
             ]
         return [
             ("cpu.max", "{} {}".format(quota or "max", PERIOD_US)),
@@ -54,7 +54,7 @@ class Limits:
             ("memory.max", str(mem_bytes or "max")),
             ("memory.swap.max", "0" if mem_bytes else "max"),
             ("memory.oom.group", "1"),
-            ("pids.max", str(MOST_TASKS)),
+            ("pids.max", str(most_tasks())),
         ]
 
     def out_of_memory(self, name: str) -> bool:
@@ -111,6 +111,12 @@ def find(cluster: str) -> Limits:
             offered = read_text(os.path.join(base, "cgroup.subtree_control")).split()
             return Limits({name: base for name in CONTROLLERS if name in offered}, 2)
     return Limits({}, 2)
+
+
+def most_tasks() -> int:
+    """For one process of a job: where the kernel counts pids up to 32768, that many would be the machine's last."""
+    most = read_text("/proc/sys/kernel/pid_max").strip()
+    return min(MOST_TASKS, int(most) // 4) if most.isdigit() else MOST_TASKS
 
 
 def base_name(cluster: str) -> str:
