@@ -126,6 +126,17 @@ def assert_confined(pid: int, folder: Path) -> None:
     assert re.search(r"Uid:\t(?!0\t)", status)
 
 
+def test_the_browser_is_opened_with_the_link(pit: Pit, me: User, tmp_path: Path) -> None:
+    browser, seen = tmp_path / "browser", tmp_path / "seen"
+    browser.write_text(f'#!/bin/sh\nprintf %s "$1" > {seen}.part; mv {seen}.part {seen}\n')
+    browser.chmod(0o755)
+    job = me.run("true")["id"]
+    with running(pit, "tensorboard", str(job), "--open", BROWSER=str(browser)) as found:
+        url = link(found)
+        wait_until(seen.exists, 15, "the browser was started")
+        assert seen.read_text() == url
+
+
 def test_several_jobs_are_compared(pit: Pit, me: User, events: str) -> None:
     jobs = [me.run(events)["id"] for _ in range(2)]
     with running(pit, "tensorboard", *map(str, jobs)) as found:
