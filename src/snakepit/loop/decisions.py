@@ -22,7 +22,7 @@ from snakepit.loop.deeds import Deeds, Later, LoopSettings, Tell
 from snakepit.loop.live import Changes, Live, LiveAttempt, LiveJob, LiveProcess
 from snakepit.loop.logbook import LogBooks
 from snakepit.store import attempts
-from snakepit.store.rows import JobRow
+from snakepit.store.rows import JobInput, JobRow
 
 MOST_START_FAILURES = 3
 START_PAUSES_S = (2, 20)  # a full disk or a lost mount is not mended in a moment
@@ -56,10 +56,12 @@ class Decisions:
 
     # --- a job's way -------------------------------------------------------------------------------------------
 
-    def submitted(self, changes: Changes, row: JobRow) -> None:
+    def submitted(self, changes: Changes, row: JobRow, given: JobInput | None) -> None:
         if row.id in self._live.jobs or row.state is State.DONE:
             return
-        self._live.to_prepare(self._adopt(row))
+        job = self._adopt(row)
+        job.given = given
+        self._live.to_prepare(job)
 
     def prepared(self, changes: Changes, id: int, attempt_number: int, problem: str) -> None:
         job = self._live.jobs.get(id)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,7 +25,6 @@ from snakepit.store import jobs
 from snakepit.store.database import Store
 
 log = logging.getLogger(__name__)
-RESULT_LIMIT_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +88,9 @@ class Deeds:
 
     async def _provide(self, job: LiveJob) -> None:
         row, settings = job.row, self._settings
-        given = await self._store.read(jobs.input_of, job.id)
+        given, job.given = job.given, None
+        if given is None:
+            given = await self._store.read(jobs.input_of, job.id)
         work = Work(
             root=settings.root,
             job=job.id,
@@ -154,8 +154,9 @@ class Deeds:
             await asyncio.to_thread(self._books.open(attempt.id.job).sync)
         except OSError as error:
             log.error("the log of job %d may not outlive a power cut: %s", attempt.id.job, error)
-        await asyncio.gather(*(self.clean_on(node, [attempt.id]) for node in attempt.nodes))
+        # Nobody need wait for a node to forget: what is left there is cleaned whenever the node is met again.
         self._tell("cleaned", attempt.id)
+        await asyncio.gather(*(self.clean_on(node, [attempt.id]) for node in attempt.nodes))
 
     async def clean_on(self, node: str, attempts: Sequence[AttemptId]) -> None:
         try:
@@ -201,7 +202,7 @@ class Deeds:
         return self._settings.confined and not trusting
 
     async def _create(self, job: LiveJob, attempt: LiveAttempt) -> dict[int, Created]:
-        await asyncio.to_thread(_make_directories, self._settings.root, job, attempt)
+        _make_directories(self._settings.root, job, attempt)
         launches: dict[str, list[Launch]] = {}
         for process in attempt.processes:
             node = self._nodes.get(process.placed.node)
@@ -280,24 +281,6 @@ class Deeds:
             environment = pit_environment(attempt.id, peers, paths, ports[0] if ports else 29500, extra)[index]
             goes.setdefault(node, []).append(Go(process.id, environment, hosts, job.row.time_limit_s))
         return goes
-
-
-def read_result(root: Path, job: int, worker: int) -> str:
-    """What a process left in $RESULT_FILE; the job may have put anything there, so nothing is followed."""
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
-    descriptor = -1
-    try:
-        descriptor = os.open(root / "pits" / str(job), flags | os.O_DIRECTORY)
-        for part in ("workers", str(worker), "result"):
-            inner = os.open(part, flags, dir_fd=descriptor)
-            os.close(descriptor)
-            descriptor = inner
-        return os.read(descriptor, RESULT_LIMIT_BYTES).decode(errors="replace").strip()
-    except OSError:
-        return ""
-    finally:
-        if descriptor >= 0:
-            os.close(descriptor)
 
 
 def _make_directories(root: Path, job: LiveJob, attempt: LiveAttempt) -> None:

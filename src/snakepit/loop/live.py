@@ -19,7 +19,7 @@ from snakepit.core.resources import Node
 from snakepit.core.schedule import Queue, Waiting
 from snakepit.engines.base import Engine
 from snakepit.store import jobs
-from snakepit.store.rows import JobRow, NodeRow
+from snakepit.store.rows import JobInput, JobRow, NodeRow
 
 
 @dataclass(slots=True)
@@ -62,6 +62,7 @@ class LiveJob:
     attempt_number: int
     attempt: LiveAttempt | None = None
     preparing: asyncio.Task[None] | None = None
+    given: JobInput | None = None  # what it is prepared from, where that was read already
     start_failures: int = 0
     avoid: frozenset[str] = frozenset()
     wished: Outcome | None = None  # what we are ending it for

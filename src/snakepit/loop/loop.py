@@ -21,7 +21,7 @@ from snakepit.core.schedule import why
 from snakepit.engines.base import Engine, Exited, Offline, Online, Output, Usage
 from snakepit.errors import NotFound, Unavailable
 from snakepit.loop.decisions import Decisions
-from snakepit.loop.deeds import Deeds, LoopSettings, Provision, read_result
+from snakepit.loop.deeds import Deeds, LoopSettings, Provision
 from snakepit.loop.keeping import keep, remove_job, sweep
 from snakepit.loop.live import Changes, Live, LiveProcess, apply
 from snakepit.loop.logbook import LogBooks, keep_output
@@ -30,7 +30,7 @@ from snakepit.loop.nodes import EngineFor, Nodes
 from snakepit.source.sweep import drop_user
 from snakepit.store import aliases, attempts, jobs, nodes, users
 from snakepit.store.database import Store
-from snakepit.store.rows import ProcessRow
+from snakepit.store.rows import JobInput, JobRow, ProcessRow
 
 log = logging.getLogger(__name__)
 Clock = Callable[[], dt.datetime]
@@ -268,8 +268,8 @@ class Loop:
         changes = Changes(self._clock())
         fresh, self._fresh = self._fresh, []
         inbox, self._inbox = self._inbox, []
-        for row in await self._store.read(_find_all, fresh) if fresh else ():
-            self._decisions.submitted(changes, row)
+        for row, given in await self._store.read(_find_all, fresh) if fresh else ():
+            self._decisions.submitted(changes, row, given)
         for handler, args in (*inbox, ("decide", ())):
             try:
                 found = getattr(self._decisions, handler, None) or getattr(self._meetings, handler)
@@ -349,10 +349,7 @@ class Loop:
     async def _exited(self, event: Exited) -> None:
         if self._live.attempt(event.id.attempt) is None:
             return
-        result = event.ended.result or await asyncio.to_thread(
-            read_result, self._settings.root, event.id.attempt.job, event.id.process
-        )
-        self.tell("ended", event.id, replace(event.ended, result=result.strip()))
+        self.tell("ended", event.id, replace(event.ended, result=event.ended.result.strip()))
 
     def _used(self, name: str, event: Usage) -> None:
         for _job, attempt in self._live.attempts_on(name):
@@ -380,8 +377,10 @@ class Loop:
         return groups_of, await self._store.read(aliases.all)
 
 
-def _find_all(c: Any, ids: list[int]) -> list[Any]:
-    return [row for row in (jobs.find(c, id) for id in ids) if row is not None]
+def _find_all(c: Any, ids: list[int]) -> list[tuple[JobRow, JobInput | None]]:
+    """With what a script-only job is prepared from, which is small and wanted at once."""
+    rows = [row for row in (jobs.find(c, id) for id in ids) if row is not None]
+    return [(row, jobs.input_of(c, row.id) if row.source == "script" else None) for row in rows]
 
 
 def _process(row: ProcessRow) -> LiveProcess:
