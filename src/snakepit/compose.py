@@ -19,7 +19,7 @@ from snakepit.loop.deeds import LoopSettings
 from snakepit.loop.loop import Loop
 from snakepit.service.service import Service
 from snakepit.source.provision import provision
-from snakepit.store import meta
+from snakepit.store import meta, migrate
 from snakepit.store.database import Store
 
 DIRECTORIES = {
@@ -101,6 +101,7 @@ def preload() -> None:
     for name in _LATE_IMPORTS:
         importlib.import_module(name)
     agent_package()
+    migrate.scripts()
 
 
 _LATE_IMPORTS = (

@@ -5,12 +5,17 @@ Alembic is imported only where there is something to do: the small commands open
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Engine, inspect, text
 
 from snakepit import errors
-from snakepit.store.schema import HEAD
+from snakepit.store.schema import HEAD, metadata
+
+if TYPE_CHECKING:
+    from alembic.script import ScriptDirectory
 
 HERE = Path(__file__).parent / "migrations"
 POSTGRES_LOCK = 0x736E616B  # of two services that start at once, one waits for the other
@@ -42,21 +47,41 @@ def revision_of(connection: Connection) -> str | None:
     return found
 
 
-def _upgrade(connection: Connection, head: str) -> None:
-    from alembic import command
+@functools.cache
+def scripts() -> ScriptDirectory:
+    """The revisions, read once: a service that gave up being root may no longer reach the files."""
     from alembic.config import Config
+    from alembic.runtime import environment  # noqa: F401  (the same for what only an upgrade imports)
     from alembic.script import ScriptDirectory
 
     config = Config()
     config.set_main_option("script_location", str(HERE).replace("%", "%%"))
-    config.attributes["connection"] = connection
-    known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
+    found = ScriptDirectory.from_config(config)
+    for revision in found.walk_revisions():
+        assert revision.module
+    return found
+
+
+def _upgrade(connection: Connection, head: str) -> None:
+    from alembic.config import Config
+    from alembic.runtime.environment import EnvironmentContext
+
+    directory = scripts()
+    known = {script.revision for script in directory.walk_revisions()}
     present = revision_of(connection)
     if present is not None and present not in known:
         raise errors.ConfigError(
             f"the database has revision {present}, which this Snakepit does not know: it is too old"
         )
-    command.upgrade(config, head)
+
+    def steps(revision: Any, context: Any) -> Any:
+        return directory._upgrade_revs(head, revision)
+
+    with EnvironmentContext(Config(), directory, fn=steps, destination_rev=head) as environment:
+        environment.configure(
+            connection=connection, target_metadata=metadata, render_as_batch=True, transactional_ddl=True
+        )
+        environment.run_migrations()
     if connection.dialect.name == "sqlite":
         broken = connection.exec_driver_sql("PRAGMA foreign_key_check").fetchall()
         if broken:
