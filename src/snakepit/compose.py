@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import pkgutil
+import warnings
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -94,18 +96,29 @@ def now() -> datetime:
 def preload() -> None:
     """Import whatever may be needed later: after the service gave up being root, the place where its code lies (a
     checkout below a private home) may be out of reach."""
-    for package in ("snakepit.service", "snakepit.store", "snakepit.loop", "snakepit.engines", "snakepit.source"):
-        for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
-            if ".migrations" not in module.name and ".agent." not in module.name:
-                importlib.import_module(module.name)
-    for name in _LATE_IMPORTS:
+    for package in ("service", "store", "loop", "engines", "source"):
+        _import_all(f"snakepit.{package}")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of what is old in them and nobody uses
+        for package in _LATE_PACKAGES:
+            _import_all(package)
+    for name in _LATE_MODULES:
         importlib.import_module(name)
     agent_package()
     migrate.scripts()
 
 
-_LATE_IMPORTS = (
-    "anyio._backends._asyncio",
+def _import_all(package: str) -> None:
+    found = importlib.import_module(package)
+    for module in pkgutil.walk_packages(found.__path__, f"{package}.", onerror=lambda _: None):
+        if not any(part in module.name for part in (".migrations", ".agent.", "__main__", ".testing")):
+            with contextlib.suppress(ImportError):  # what stands on a library that is not here is not used either
+                importlib.import_module(module.name)
+
+
+# What these libraries import only when they come to need it.
+_LATE_PACKAGES = ("uvicorn", "starlette", "websockets", "anyio", "sqlalchemy.dialects.sqlite", "alembic.ddl")
+_LATE_MODULES = (
     "bcrypt",
     "concurrent.futures.thread",
     "encodings.ascii",
@@ -113,13 +126,6 @@ _LATE_IMPORTS = (
     "encodings.latin_1",
     "linecache",
     "sqlalchemy.dialects.postgresql.psycopg",
-    "sqlalchemy.dialects.sqlite.pysqlite",
     "tempfile",
     "traceback",
-    "uvicorn.lifespan.on",
-    "uvicorn.logging",
-    "uvicorn.loops.auto",
-    "uvicorn.protocols.http.auto",
-    "uvicorn.protocols.websockets.auto",
-    "zipapp",
 )

@@ -5,7 +5,6 @@ import re
 import signal
 import sqlite3
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,10 +12,15 @@ from pathlib import Path
 import httpx
 import pytest
 
+import snakepit as package
 from tests.conftest import pick_free_port
+from tests.reachable import reachable
+from tests.serving import PROGRAMS
 from tests.waiting import wait_until
 
-PROGRAM = Path(sys.executable).parent / "snakepit"
+PROGRAM = PROGRAMS / "snakepit"
+SOURCES = Path(package.__path__[0]).parent
+MAIN = "from snakepit.admin.main import main; main()"
 
 
 @pytest.fixture
@@ -126,23 +130,25 @@ def test_serve_comes_up_stops_cleanly_and_comes_up_again(place: Path) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="every other test here is run by an ordinary user already")
 def test_an_ordinary_user_can_serve_too(place: Path) -> None:
     port, home = pick_free_port(), place / "nobody"
+    where = ("--interface", "127.0.0.1", "--port", str(port))
     home.mkdir()
     os.chown(home, 65534, 65534)
-    running = subprocess.Popen(
-        [PROGRAM, "serve", "--interface", "127.0.0.1", "--port", str(port), "--no-local-node"],
-        cwd="/",
-        env={**os.environ, "HOME": str(home)},
-        stderr=subprocess.PIPE,
-        user=65534,
-        group=65534,
-        extra_groups=[],
-    )
-    try:
-        wait_until(lambda: hello(port), timeout_s=60)
-        assert (home / ".snakepit" / "data" / "snakepit.db").stat().st_uid == 65534
-    finally:
-        running.terminate()
-        running.communicate(timeout=20)
+    with reachable(PROGRAMS.parent) as venv, reachable(SOURCES) as sources:
+        running = subprocess.Popen(
+            [venv / "bin" / "python", "-c", MAIN, "serve", "--no-local-node", *where],
+            cwd="/",
+            env={**os.environ, "HOME": str(home), "PYTHONPATH": str(sources)},
+            stderr=subprocess.PIPE,
+            user=65534,
+            group=65534,
+            extra_groups=[],
+        )
+        try:
+            wait_until(lambda: hello(port), timeout_s=60)
+            assert (home / ".snakepit" / "data" / "snakepit.db").stat().st_uid == 65534
+        finally:
+            running.terminate()
+            running.communicate(timeout=20)
     assert running.returncode == 0
 
 
