@@ -171,7 +171,7 @@ def test_failed_logins_are_limited_per_user_and_it_says_for_how_long(tmp_path: P
         house.user("root")
         codes = [
             house.client.post("/users/root/authenticate", json={"password": "wrong"}).status_code
-            for _ in range(Limiter.per_user)
+            for _ in range(Limiter.per_user_and_address)
         ]
         assert set(codes) == {400}
         limited = house.client.post("/users/root/authenticate", json={"password": PASSWORD})
@@ -191,6 +191,20 @@ def test_failed_logins_are_limited_per_address_too() -> None:
     limiter.attempt("another", "192.0.2.2")
     now[0] = 61
     limiter.attempt("another", "192.0.2.1")
+
+
+def test_nobody_locks_a_colleague_out_by_typing_his_name() -> None:
+    limiter = Limiter(lambda: 0.0)
+    for _ in range(Limiter.per_user_and_address):
+        limiter.attempt("anna", "192.0.2.1")
+    with pytest.raises(Exception, match="Too many failed login attempts"):
+        limiter.attempt("anna", "192.0.2.1")
+    limiter.attempt("anna", "192.0.2.2")
+    limiter.succeeded("anna", "192.0.2.2")
+    for number in range(Limiter.per_user - Limiter.per_user_and_address):
+        limiter.attempt("anna", f"198.51.100.{number}")
+    with pytest.raises(Exception, match="Too many failed login attempts"):
+        limiter.attempt("anna", "192.0.2.3")
 
 
 def test_groups_are_made_by_admins_and_seen_by_all(admin: httpx.Client, anna: httpx.Client, house: House) -> None:

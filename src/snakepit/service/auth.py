@@ -162,10 +162,12 @@ def hash_password(password: str, rounds: int) -> bytes:
 
 
 class Limiter:
-    """Failed logins within a minute, per user and per address; in memory, bounded."""
+    """Failed logins within a minute; in memory, bounded. A name is held up where it was tried, and only far later
+    everywhere: nobody locks a colleague out by typing his name."""
 
     window_s = 60.0
-    per_user = 10
+    per_user_and_address = 10
+    per_user = 100
     per_address = 30
     remembered = 20_000
 
@@ -175,20 +177,28 @@ class Limiter:
 
     def attempt(self, user: str, address: str) -> None:
         """Counts an attempt as failed until `succeeded` says otherwise; TooMany when there were too many."""
-        keys = (("user " + user, self.per_user), ("address " + address, self.per_address))
-        for key, limit in keys:
+        keys = self._keys(user, address)
+        for key, limit in keys.items():
             recent = self._recent(key)
             if len(recent) >= limit:
                 raise TooManyAttempts(self.window_s - (self._now() - recent[0]))
-        for key, _ in keys:
+        for key in keys:
             self._failures.setdefault(key, []).append(self._now())
         if len(self._failures) > self.remembered:
             self._failures = {key: times for key in list(self._failures) if (times := self._recent(key))}
 
     def succeeded(self, user: str, address: str) -> None:
-        self._failures.pop("user " + user, None)
-        if times := self._failures.get("address " + address):
-            times.pop()
+        self._failures.pop(f"user {user} from {address}", None)
+        for key in (f"user {user}", f"address {address}"):
+            if times := self._failures.get(key):
+                times.pop()
+
+    def _keys(self, user: str, address: str) -> dict[str, int]:
+        return {
+            f"user {user} from {address}": self.per_user_and_address,
+            f"user {user}": self.per_user,
+            f"address {address}": self.per_address,
+        }
 
     def _recent(self, key: str) -> list[float]:
         times = [at for at in self._failures.get(key, ()) if at > self._now() - self.window_s]
