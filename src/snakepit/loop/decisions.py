@@ -137,7 +137,7 @@ class Decisions:
             return
         job, attempt = found
         process = next((each for each in attempt.processes if each.id == id), None)
-        if process is None or process.ended is not None or job.state is State.CLEANING:
+        if process is None or process.ended is not None:
             return
         if job.state is State.STARTING and ended.cause is not Cause.LOST:
             self._now_running(changes, job, attempt)
@@ -158,12 +158,6 @@ class Decisions:
             changes.answers.append((answer, error))
         else:
             changes.answers.append((answer, None))
-
-    def cleaned(self, changes: Changes, id: AttemptId) -> None:
-        found = self._live.attempt(id)
-        if found is None or found[0].state is not State.CLEANING:
-            return
-        self._after_cleaning(changes, found[0])
 
     def _after_cleaning(self, changes: Changes, job: LiveJob) -> None:
         again = job.outcome is Outcome.FAILED and job.attempt_number - job.start_failures < job.row.retries
@@ -359,7 +353,9 @@ class Decisions:
         changes.move(
             job, Event.ENDED, reason, outcome, util_comp=attempt.compute / mean, util_mem=attempt.memory / mean
         )
+        # Nobody need wait for a node to forget: what is left there is cleaned whenever the node is met again.
         changes.acts.append(self._deeds.clean(attempt))
+        self._after_cleaning(changes, job)
 
     def _release(self, job: LiveJob, attempt: LiveAttempt) -> None:
         self._live.free.give(attempt.placement)

@@ -151,11 +151,9 @@ class Deeds:
     async def clean(self, attempt: LiveAttempt) -> None:
         """Let the nodes forget the attempt. A node out of reach is cleaned when it is back."""
         try:
-            await asyncio.to_thread(self._books.open(attempt.id.job).sync)
+            await asyncio.to_thread(self._books.sync, attempt.id.job)
         except OSError as error:
             log.error("the log of job %d may not outlive a power cut: %s", attempt.id.job, error)
-        # Nobody need wait for a node to forget: what is left there is cleaned whenever the node is met again.
-        self._tell("cleaned", attempt.id)
         await asyncio.gather(*(self.clean_on(node, [attempt.id]) for node in attempt.nodes))
 
     async def clean_on(self, node: str, attempts: Sequence[AttemptId]) -> None:

@@ -96,15 +96,6 @@ class LogBook:
                     self._flush(process, at or time.time())
                 return
 
-    def sync(self) -> None:
-        """Put it on the disk, before the node forgets its own copy. Blocking: call it in a thread."""
-        for path in self._directory.iterdir():
-            descriptor = os.open(path, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-
     def finish(self) -> None:
         """The job is over: let followers go."""
         self.finished = True
@@ -254,6 +245,15 @@ class LogBooks:
         self._begun.discard(job)
         if (book := self._open.pop(job, None)) is not None:
             book.finish()
+
+    def sync(self, job: int) -> None:
+        """Put a log on the disk, before the node forgets its own copy. Blocking: call it in a thread."""
+        for path in self._directory(job).iterdir():
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
 
     def read(self, job: int, offset: int = 0, limit: int = CHUNK_BYTES) -> bytes:
         """Confirmed bytes of the merged log."""

@@ -91,8 +91,6 @@ class Meetings:
         new_life: bool,
         why: str,
     ) -> None:
-        if job.state is State.CLEANING:
-            return changes.acts.append(self._deeds.clean_on(node, [attempt.id]))
         if attempt.starting is not None:
             return None
         if job.state is State.STARTING and not new_life:
