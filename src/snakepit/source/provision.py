@@ -7,6 +7,7 @@ runs confined. A job that is only a script costs some mkdirs and no program at a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import os
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from snakepit.core.origin import Origin, read_origin
+from snakepit.core.sizes import rough_size
 from snakepit.errors import BadRequest, SnakepitError
 from snakepit.source import archive, git, snapshots
 from snakepit.source.layout import FRESH, LASTING, MARK, mark, pit_dir, prep_dir, prepared, preparing
@@ -22,6 +24,7 @@ from snakepit.source.sweep import remove_tree, to_trash
 
 __all__ = ["COMPUTE", "Work", "prepared", "provision"]
 
+PROGRESS_S = 5.0
 COMPUTE = "if [ -f .compute ]; then bash .compute; fi\n"
 
 
@@ -171,9 +174,33 @@ async def _copy_keep(box: Sandbox, continued: Path, pit: Path) -> None:
         box.say(f"Job {continued.name} has no data to continue with")
         return
     copy = ["cp", "-a", "--reflink=auto", "--", f"{continued}/keep/.", f"{pit}/keep/"]
-    done = await box.run(copy, cwd=pit, readable=[continued], writable=[pit / "keep"])
+    watching = asyncio.create_task(_say_progress(box, continued, pit))
+    try:
+        done = await box.run(copy, cwd=pit, readable=[continued], writable=[pit / "keep"])
+    finally:
+        watching.cancel()
     if done.code != 0:
         raise SnakepitError(f"Cannot copy the data of job {continued.name}: {done.words}")
+
+
+async def _say_progress(box: Sandbox, continued: Path, pit: Path) -> None:
+    """Only of a copy that takes its time."""
+    await asyncio.sleep(PROGRESS_S)
+    whole = await asyncio.to_thread(_size_of, continued / "keep")
+    while True:
+        copied = await asyncio.to_thread(_size_of, pit / "keep")
+        box.say(f"Copying keep/ of job {continued.name}: {rough_size(copied)} of {rough_size(whole)}")
+        await asyncio.sleep(PROGRESS_S)
+
+
+def _size_of(directory: Path) -> int:
+    """Of all regular files below; no link is followed."""
+    total = 0
+    for here, _below, names in os.walk(directory):
+        for name in names:
+            with contextlib.suppress(OSError):
+                total += os.lstat(os.path.join(here, name)).st_size  # noqa: PTH118  (many of them)
+    return total
 
 
 def _move_in(work: Work, pit: Path) -> None:

@@ -17,7 +17,7 @@ from snakepit.service.pipes.programs import Program
 from snakepit.service.pipes.registry import Right
 from snakepit.service.pipes.rsync import rsync as rsync_program
 from snakepit.service.pipes.upgrade import handover_of
-from snakepit.service.usage import owner_of
+from snakepit.service.usage import Owner, owner_of
 from snakepit.wire.fields import Field, table
 
 ENTITY = Field("entity", words="home, user:<name>, group:<name>, shared, job:<number>")
@@ -44,7 +44,7 @@ class Switched(Response):
 
 
 async def sftp(call: Call) -> Response:
-    """A pipe to sftp-server in the directory of an entity."""
+    """A pipe to sftp-server in the directory of an entity. Open also above the limit: this is how one makes room."""
     place, right = await _entity(call)
     return await _open(call, programs.sftp(place), right)
 
@@ -70,6 +70,8 @@ async def git(call: Call) -> Response:
     if call.query.get("repository", "snapshots") != "snapshots":
         raise BadRequest("No such repository: there is snapshots")
     settings = call.service.settings
+    if call.query.get("service") == "receive-pack":
+        await call.service.limits.check(Owner("user", call.person.id))
     path = await repository.snapshots(settings.data_root, call.person.id)
     program = repository.git(path, call.query.get("service", ""), settings.max_snapshot_size_bytes)
 
