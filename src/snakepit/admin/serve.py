@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import ipaddress
 import logging
 import os
@@ -51,6 +52,8 @@ def run(settings: Settings, local_node: bool) -> None:
     store = open_store(settings)
     try:
         write_connect_file(settings)
+        gc.collect()
+        gc.freeze()  # thousands of modules live for ever: no collection need look at them again
         asyncio.run(_serve(settings, store, bound, local_node))
     finally:
         store.close()

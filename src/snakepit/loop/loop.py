@@ -313,8 +313,6 @@ class Loop:
                 word()
             except Exception:
                 log.exception("a deed could not be begun")
-        for deed in changes.acts:
-            self.spawn(asyncio.ensure_future(deed))
         for answer, problem in changes.answers:
             if not answer.done():
                 answer.set_exception(problem) if problem is not None else answer.set_result(None)
@@ -322,6 +320,8 @@ class Loop:
             self.log.finish(job)
             if (waiter := self._waiters.pop(job, None)) is not None:
                 waiter.set()
+        for deed in changes.acts:
+            self.spawn(asyncio.ensure_future(deed))
         if changes.writes:
             self._version += 1
             self._versioned.set()

@@ -38,7 +38,7 @@ class Payload(NamedTuple):
     dropped: str
     status: str
     limit_bytes: int
-    cgroups: List[str]  # cgroup.procs files to join first
+    cgroups: List[str]  # files to write 0 to, to join
 
 
 def fork(payload: Payload) -> Tuple[int, int]:

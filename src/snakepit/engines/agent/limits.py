@@ -30,7 +30,7 @@ class Limits:
         joins = []
         for directory in self._directories(name):
             os.makedirs(directory, exist_ok=True)
-            joins.append(os.path.join(directory, "cgroup.procs"))
+            joins.append(os.path.join(directory, self._door()))
         for file, value in self._settings(cpus, weight, mem_bytes):
             controller = "memory" if file.startswith("memory") else file.split(".")[0]
             if controller in self.bases:
@@ -75,8 +75,13 @@ class Limits:
 
     def joins(self, name: str) -> List[str]:
         """The files by which one more process joins a group that is there."""
-        files = [os.path.join(directory, "cgroup.procs") for directory in self._directories(name)]
+        files = [os.path.join(directory, self._door()) for directory in self._directories(name)]
         return [file for file in files if os.path.exists(file)]
+
+    def _door(self) -> str:
+        """Where a process with one thread writes "0" to join. In version 1 a thread that moves itself takes no lock
+        that waits for all processors: 10 ms less for every start."""
+        return "tasks" if self.version == 1 else "cgroup.procs"
 
     def remove(self, name: str) -> None:
         for directory in self._directories(name):
