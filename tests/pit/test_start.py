@@ -31,3 +31,20 @@ def test_naming_the_package_does_not_load_its_client() -> None:
         subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
         == "False\nTrue\n"
     )
+
+
+def test_closed_streams_are_as_good_as_empty_ones() -> None:
+    """Otherwise the first connection would become stdin or stdout."""
+    for closed in ("<&-", ">&-", "<&- >&-", "<&- >&- 2>&-"):
+        run = ["sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-c", CLOSED]
+        assert subprocess.run(run, capture_output=True, timeout=60).returncode == 0, closed
+
+
+CLOSED = """import os, socket
+from snakepit.pit.main import main
+assert main(["--version"]) == 0
+one = socket.socket()
+assert one.fileno() > 2, one.fileno()
+for number in range(3):
+    os.fstat(number)
+"""

@@ -76,6 +76,7 @@ PASSWORD_FILES = {"--password-file": "PIT_PASSWORD_FILE", "--new-password-file":
 
 def main(line: list[str] | None = None) -> int:
     line = sys.argv[1:] if line is None else line
+    _open_closed()
     render.prepare()
     try:
         return _main(line)
@@ -94,6 +95,17 @@ def main(line: list[str] | None = None) -> int:
         what = f"{problem.strerror}" if isinstance(problem, OSError) and problem.strerror else repr(problem)
         render.failure(f"{what} (pit --debug shows more)")
         return 1
+
+
+def _open_closed() -> None:
+    """`pit … <&-`: a closed stdin, stdout or stderr is as good as /dev/null, and no connection may take its number."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            handle = os.open(os.devnull, os.O_RDWR)
+            if handle != number:
+                os.dup2(handle, number)
+                os.close(handle)
+            setattr(sys, name, open(number, "r" if number == 0 else "w", closefd=False))  # noqa: SIM115
 
 
 def _main(line: list[str]) -> int:
