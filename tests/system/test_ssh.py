@@ -94,7 +94,7 @@ def test_nothing_of_it_stays_in_the_job(pit: Pit, me: User, job: int) -> None:
     ssh(pit, f"pit-{job}", "true")
     look = "ls -d /tmp/pit-ssh.* 2> /dev/null; pgrep -x sshd; true"
     own = pit_of(me, pit.home / "own")
-    wait_until(lambda: own.ok("exec", str(job), "--", "bash", "-c", look) == "", 15, "no key and no sshd is left")
+    wait_until(lambda: own.ok("exec", str(job), "--", "bash", "-c", look) == "", 60, "no key and no sshd is left")
 
 
 def test_it_ends_with_the_job(pit: Pit, me: User) -> None:

@@ -46,7 +46,10 @@ done
     done < /proc/self/environ
     printf '\n'
 } > "$folder/config"
-"$sshd" -i -e -f "$folder/config"
+# Beside us, as a trap would wait for what runs in the foreground, and a hangup leaves little time.
+"$sshd" -i -e -f "$folder/config" <&0 &
+trap 'kill "$!" 2> /dev/null; exit 129' HUP TERM INT
+wait "$!"
 """
 
 
