@@ -50,7 +50,9 @@ def test_every_relative_link_in_the_texts_leads_somewhere() -> None:
 
 
 def test_make_help_names_every_command_of_the_repository() -> None:
-    shown = subprocess.run(["make", "--no-print-directory", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    shown = subprocess.run(
+        ["make", "--no-print-directory", "help"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
     assert {line.split()[0] for line in shown.splitlines()} == {
         "setup",
         "demo",
