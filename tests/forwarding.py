@@ -1,5 +1,6 @@
 """For tests of what goes inside a job: servers that run there, and a `pit` that keeps running here."""
 
+import concurrent.futures
 import contextlib
 import hashlib
 import re
@@ -166,20 +167,23 @@ def running(pit: Pit, *arguments: str, **environment: str) -> Iterator[Running]:
 
 
 def talk(port: int, data: bytes, host: str = "127.0.0.1", ends: bool = True) -> bytes:
-    """Sends, ends its own direction, and reads to the end of the other."""
-    with socket.create_connection((host, port), 30) as one:
-        sender = threading.Thread(target=_send, args=(one, data, ends))
-        sender.start()
+    """Sends, ends its own direction, reads to the end of the other; a reset is raised, whichever direction hears it."""
+    with socket.create_connection((host, port), 30) as one, concurrent.futures.ThreadPoolExecutor(1) as sender:
+        sent = sender.submit(_send, one, data, ends)
         answer = b"".join(iter(lambda: one.recv(1 << 16), b""))
-        sender.join()
+        if not answer and (problem := sent.result()):
+            raise ConnectionResetError from problem
         return answer
 
 
-def _send(one: socket.socket, data: bytes, ends: bool) -> None:
-    with contextlib.suppress(OSError):
+def _send(one: socket.socket, data: bytes, ends: bool) -> OSError | None:
+    try:
         one.sendall(data)
         if ends:
             one.shutdown(socket.SHUT_WR)
+    except OSError as problem:  # a socket tells of a reset once only: perhaps here
+        return problem
+    return None
 
 
 def digest(data: bytes) -> bytes:
