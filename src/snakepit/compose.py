@@ -63,6 +63,7 @@ def loop_settings(settings: Settings, confined: bool = True) -> LoopSettings:
         log_limit_bytes=settings.max_log_size_bytes,
         keep_src_s=settings.keep_src_s,
         keep_jobs_s=settings.keep_jobs_s,
+        keep_audit_s=settings.keep_audit_s,
         keep_trash_s=settings.keep_trash_s,
         confined=confined,
         allow_file_origins=settings.file_origins,

@@ -63,6 +63,7 @@ class Settings:
     max_group_size_bytes: int = 0
     keep_src_s: float = 7 * DAY_S
     keep_jobs_s: float = 365 * DAY_S
+    keep_audit_s: float = 365 * DAY_S
     keep_trash_s: float = 30 * DAY_S
     file_origins: bool = False
     warnings: tuple[str, ...] = ()
@@ -292,6 +293,7 @@ KEYS: dict[str, Key] = {
     "maxGroupSize": Key("max_group_size_bytes", _size),
     "keepSrc": Key("keep_src_s", _time(), render_duration),
     "keepJobs": Key("keep_jobs_s", _time(), render_duration),
+    "keepAudit": Key("keep_audit_s", _time(), render_duration),
     "keepTrash": Key("keep_trash_s", _time(), render_duration),
     "fileOrigins": Key("file_origins", _flag),
 }

@@ -1,7 +1,9 @@
 """HTTP as the client speaks it, with servers that behave and servers that do not."""
 
 import select
+import signal
 import socket
+import threading
 
 import pytest
 
@@ -70,6 +72,26 @@ def test_nothing_is_sent_on_a_connection_that_the_service_closed_meanwhile() -> 
         wait_until(lambda: select.select([connection], [], [], 0)[0])
         assert client.call("POST", "/b", {}) == 2
     assert [head.split()[0] for head in seen.heads] == ["GET", "POST"]
+
+
+def test_after_a_ctrl_c_nothing_waits_for_the_answer_that_was_not_heard() -> None:
+    """A long poll goes on for as long as it likes: what is asked next does not stand in line behind it."""
+    me = threading.main_thread().ident
+    assert me is not None
+
+    def poll(connection: socket.socket, seen: Seen) -> None:
+        seen.next(connection)
+        connection.sendall(ok(b"1"))
+        seen.next(connection)
+        signal.pthread_kill(me, signal.SIGINT)
+        assert seen.next(connection) == "", "nothing more is asked here"
+
+    with serving(poll, says(ok(b"2"))) as (url, seen), Client(url) as client:
+        assert client.call("GET", "/a") == 1
+        with pytest.raises(KeyboardInterrupt):
+            client.call("GET", "/poll")
+        assert client.call("POST", "/stop", {}) == 2
+    assert [head.split()[1] for head in seen.heads] == ["/a", "/poll", "/stop"]
 
 
 def test_an_answer_may_end_with_the_connection() -> None:

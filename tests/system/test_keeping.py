@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from snakepit.client.execution import start
 from snakepit.errors import NotFound, SnakepitError
 from tests.cluster import DONE, RUNNING, Cluster, User, running_cluster
 from tests.conftest import pick_free_port
@@ -109,6 +110,26 @@ def test_old_jobs_go_by_themselves() -> None:
         wait_until(lambda: not traces(cluster, "old-file"))
         with pytest.raises(NotFound):
             cluster.admin.job(job["id"])
+
+
+def test_the_audit_trail_is_kept_for_its_time() -> None:
+    with running_cluster(config="keepAudit: 1ms\nkeepJobs: 1d\n", gpus="") as cluster:
+        me = cluster.admin
+        job = me.submit("echo up; sleep 1000")
+        me.says(job, "up")
+        run_to_its_end(me, job)
+        assert len(me.call("GET", "/audit")) == 1
+        restart(cluster)
+        wait_until(lambda: me.call("GET", "/audit") == [], message="the old entry goes")
+        me.client.stop(job)
+        me.done(job)
+
+
+def run_to_its_end(me: User, job: int) -> None:
+    execution = start(me.client, job, 0, ["true"])
+    with open(os.devnull, "r+b") as null:
+        assert execution.run(-1, null.fileno(), null.fileno()) == 0
+    execution.close()
 
 
 def test_what_a_crash_left_is_swept_at_the_start(cluster: Cluster, me: User) -> None:

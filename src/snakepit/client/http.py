@@ -166,6 +166,7 @@ class Link:
         self._socket: socket.socket | None = None
         self._reader: BinaryIO | None = None
         self._answer: Answer | None = None
+        self._owed = False  # an answer that was asked for and has not begun: a Ctrl-C may come before it does
 
     def __del__(self) -> None:
         self.close()
@@ -175,6 +176,7 @@ class Link:
             if thing is not None:
                 thing.close()
         self._socket = self._reader = self._answer = None
+        self._owed = False
 
     def ask(
         self,
@@ -204,7 +206,7 @@ class Link:
     def _reusable(self) -> bool:
         """Whether there is a connection that both sides can go on with. While somebody typed a password, the service
         may well have closed it: then there is something to read (its end), where nothing was asked."""
-        if self._answer is not None and not (self._answer.whole and self._answer.keep):
+        if self._owed or (self._answer is not None and not (self._answer.whole and self._answer.keep)):
             self.close()
         if self._socket is not None and select.select([self._socket], [], [], 0)[0]:
             self.close()
@@ -224,6 +226,7 @@ class Link:
     def _ask(self, method: str, head: bytes, body: bytes | Iterable[bytes], limit_s: float | None) -> Answer:
         connection, reader = self._connected()
         connection.settimeout(limit_s)
+        self._owed = True
         try:
             if isinstance(body, bytes):
                 connection.sendall(head + body)
@@ -235,10 +238,12 @@ class Link:
             # A server that refuses a large body answers and hangs up while we still send: its words come first.
             self._answer = self._last_words(reader, method)
             if self._answer is not None:
+                self._owed = False
                 return self._answer
             raise LostAnswer(f"Lost connection to pit: {reason(problem)}") from None
         try:
             self._answer = Answer(reader, method)
+            self._owed = False
         except OSError as problem:
             raise LostAnswer(f"Lost connection to pit: {reason(problem)}") from None
         return self._answer

@@ -40,6 +40,7 @@ class LoopSettings:
     log_limit_bytes: int = 1 << 30
     keep_src_s: float = 7 * 86400
     keep_jobs_s: float = 365 * 86400
+    keep_audit_s: float = 365 * 86400
     keep_trash_s: float = 30 * 86400
     offline_after_s: float = 5
     confined: bool = True

@@ -1,4 +1,5 @@
-"""Throwing away in time: src/ of ended jobs, old jobs, the trash, what a crash left behind. The slow timer."""
+"""Throwing away in time: src/ of ended jobs, old jobs, old entries of the audit trail, the trash, what a crash left
+behind. The slow timer."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from snakepit.errors import SnakepitError
 from snakepit.loop.deeds import LoopSettings
 from snakepit.source import snapshots
 from snakepit.source.sweep import drop_job, drop_leftovers, drop_old_caches, drop_src, empty_trash
-from snakepit.store import jobs
+from snakepit.store import audit, jobs
 from snakepit.store.database import Store
 from snakepit.store.rows import JobInput, JobRow
 
@@ -41,6 +42,7 @@ async def keep_once(store: Store, settings: LoopSettings, now: dt.datetime) -> N
     old = await store.read(jobs.done_before, now - dt.timedelta(seconds=settings.keep_jobs_s), AT_ONCE)
     for id in old:
         await remove_job(store, settings.root, id)
+    await store.write(audit.delete_before, now - dt.timedelta(seconds=settings.keep_audit_s))
     await asyncio.to_thread(drop_old_caches, settings.root, UNUSED_CACHE_S)
     for user in await asyncio.to_thread(snapshots.due, settings.root):
         await snapshots.collect(settings.root, user, settings.confined)
