@@ -7,6 +7,7 @@ keys and bad values refused by name. Times are seconds inside, time-values (`1h 
 from __future__ import annotations
 
 import difflib
+import ipaddress
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -36,6 +37,7 @@ class Settings:
     database: str = ""  # empty: SQLite in the data root
     open_registration: bool = True
     external_url: str = ""
+    trusted_proxies: tuple[str, ...] = ()
     token_ttl_s: float = DAY_S
     token_max_age_s: float = 30 * DAY_S
     hash_rounds: int = 10
@@ -208,6 +210,18 @@ def _ports(raw: object) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
+def _networks(raw: object) -> tuple[str, ...]:
+    words = raw if isinstance(raw, list) else str(raw).split(",")
+    return tuple(str(_network(str(word).strip())) for word in words)
+
+
+def _network(word: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+    try:
+        return ipaddress.ip_network(word)
+    except ValueError:
+        raise ValueError(f"{word!r} is no address or network such as 127.0.0.1 or 10.0.0.0/24") from None
+
+
 def _environment(raw: object) -> dict[str, str]:
     if not isinstance(raw, dict):
         raise ValueError("expected a map of names to values")
@@ -266,6 +280,7 @@ KEYS: dict[str, Key] = {
     "database": Key("database", _database, _without_password),
     "openRegistration": Key("open_registration", _flag),
     "externalUrl": Key("external_url", _url),
+    "trustedProxies": Key("trusted_proxies", _networks, lambda found: ", ".join(found) or "-"),
     "tokenTTL": Key("token_ttl_s", _time(60), render_duration),
     "tokenMaxAge": Key("token_max_age_s", _time(60), render_duration),
     "hashRounds": Key("hash_rounds", _whole(4, 20)),

@@ -45,6 +45,10 @@ class CannotFulfill(SnakepitError):
     status = 406
 
 
+class TooSlow(SnakepitError):
+    status = 408
+
+
 class Conflict(SnakepitError):
     status = 409
 

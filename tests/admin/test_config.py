@@ -65,6 +65,7 @@ def test_the_file_is_looked_for_in_the_known_places(tmp_path: Path) -> None:
         ("until: some", "until: expected one of all, any"),
         ("workerEnv: [a]", "workerEnv: expected a map"),
         ("workerEnv: {a-b: c}", "'a-b' is no name of an environment variable"),
+        ("trustedProxies: localhost", "trustedProxies: 'localhost' is no address or network"),
         ("portRange: 5-3", "portRange: expected two ports"),
         ("database: mysql://x", "database: expected an address"),
         ("externalUrl: example.org", "externalUrl: expected an address"),

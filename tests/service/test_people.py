@@ -193,6 +193,47 @@ def test_failed_logins_are_limited_per_address_too() -> None:
     limiter.attempt("another", "192.0.2.1")
 
 
+def test_whole_networks_of_ipv6_count_as_one_address() -> None:
+    limiter = Limiter(lambda: 0.0)
+    for number in range(Limiter.per_address):
+        limiter.attempt(f"user{number}", f"2001:db8::{number + 1:x}")
+    with pytest.raises(Exception, match="Too many failed login attempts"):
+        limiter.attempt("another", "2001:db8::ffff:1")
+    limiter.attempt("another", "2001:db8:0:1::1")
+
+
+def forged_logins(house: House) -> set[int]:
+    return {
+        house.client.post(
+            "/users/root/authenticate", json={"password": "wrong"}, headers={"X-Forwarded-For": f"192.0.2.{number}"}
+        ).status_code
+        for number in range(Limiter.per_user_and_address + 1)
+    }
+
+
+def test_an_address_is_believed_from_a_trusted_proxy_only(tmp_path: Path) -> None:
+    with open_house(tmp_path / "direct", node=False) as house:
+        house.user("root")
+        assert forged_logins(house) == {400, 429}
+    with open_house(tmp_path / "behind", node=False, trustedProxies="10.0.0.0/8, 127.0.0.1") as house:
+        house.user("root")
+        assert forged_logins(house) == {400}
+
+
+def test_registrations_of_strangers_are_limited_per_address(tmp_path: Path) -> None:
+    with open_house(tmp_path, node=False) as house:
+        root = house.user("root")
+        house.service.registrations.per_address = 3
+        codes = [house.client.put(f"/users/u{number}", json={"password": PASSWORD}).status_code for number in range(4)]
+        assert codes == [200, 200, 429, 429]
+        limited = house.client.put("/users/late", json={"password": PASSWORD})
+        assert "Too many registrations from this address, try again in" in limited.json()["message"]
+        assert 1 <= int(limited.headers["retry-after"]) <= 600
+        assert root.put("/users/hired", json={"password": PASSWORD}).status_code == 200
+        house.later = timedelta(seconds=601)
+        assert house.client.put("/users/late", json={"password": PASSWORD}).status_code == 200
+
+
 def test_nobody_locks_a_colleague_out_by_typing_his_name() -> None:
     limiter = Limiter(lambda: 0.0)
     for _ in range(Limiter.per_user_and_address):

@@ -45,6 +45,7 @@ def run(settings: Settings, local_node: bool) -> None:
     for chatty in ("uvicorn.error", "alembic", "asyncio"):
         logging.getLogger(chatty).setLevel(max(LEVELS[settings.log_level], logging.WARNING))
     warn_of_plain_http(settings)
+    warn_of_unknown_proxy(settings)
     bound = ground.bind(settings.interface, settings.port)
     compose.preload()
     ground.settle(settings)
@@ -108,8 +109,9 @@ def http_config(service: Service) -> uvicorn.Config:
         access_log=False,
         lifespan="off",
         server_header=False,
-        proxy_headers=True,
-        forwarded_allow_ips="127.0.0.1,::1",
+        # Anybody could say so: every job of this machine comes from its loopback, too.
+        proxy_headers=bool(service.settings.trusted_proxies),
+        forwarded_allow_ips=list(service.settings.trusted_proxies),
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=SHUTDOWN_S,
     )
@@ -158,4 +160,11 @@ def warn_of_plain_http(settings: Settings) -> None:
             "passwords and tokens travel unencrypted: listening with plain HTTP on %s. Put a web server with HTTPS in "
             "front (set externalUrl, and interface to 127.0.0.1)",
             settings.interface or "all interfaces",
+        )
+
+
+def warn_of_unknown_proxy(settings: Settings) -> None:
+    if settings.external_url.startswith("https://") and not settings.trusted_proxies:
+        log.warning(
+            "all failed logins count as from one address, that of the web server in front: set trustedProxies to it"
         )

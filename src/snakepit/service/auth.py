@@ -1,4 +1,5 @@
-"""Who is asking: passwords (bcrypt, on threads of their own), random tokens kept as hashes, limited login attempts.
+"""Who is asking: passwords (bcrypt, on threads of their own), random tokens kept as hashes, limited login attempts and
+registrations.
 
 A token lives `tokenTTL` from its last use, at most `tokenMaxAge` from its making, and ends with a password change.
 Sessions are cached, so that a request costs no database read; any change of users, groups or tokens empties the cache.
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import ipaddress
 import secrets
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -162,36 +164,26 @@ def hash_password(password: str, rounds: int) -> bytes:
 
 
 class Limiter:
-    """Failed logins within a minute; in memory, bounded. A name is held up where it was tried, and only far later
-    everywhere: nobody locks a colleague out by typing his name."""
+    """Failed logins within a minute. A name is held up where it was tried, and only far later everywhere: nobody
+    locks a colleague out by typing his name."""
 
     window_s = 60.0
     per_user_and_address = 10
     per_user = 100
     per_address = 30
-    remembered = 20_000
 
     def __init__(self, now: Callable[[], float]) -> None:
-        self._now = now
-        self._failures: dict[str, list[float]] = {}
+        self._failures = Recent(now, self.window_s)
 
     def attempt(self, user: str, address: str) -> None:
         """Counts an attempt as failed until `succeeded` says otherwise; TooMany when there were too many."""
-        keys = self._keys(user, address)
-        for key, limit in keys.items():
-            recent = self._recent(key)
-            if len(recent) >= limit:
-                raise TooManyAttempts(self.window_s - (self._now() - recent[0]))
-        for key in keys:
-            self._failures.setdefault(key, []).append(self._now())
-        if len(self._failures) > self.remembered:
-            self._failures = {key: times for key in list(self._failures) if (times := self._recent(key))}
+        self._failures.add(self._keys(user, network(address)), "failed login attempts")
 
     def succeeded(self, user: str, address: str) -> None:
-        self._failures.pop(f"user {user} from {address}", None)
-        for key in (f"user {user}", f"address {address}"):
-            if times := self._failures.get(key):
-                times.pop()
+        together, *apart = self._keys(user, network(address))
+        self._failures.forget(together)
+        for key in apart:
+            self._failures.take_back(key)
 
     def _keys(self, user: str, address: str) -> dict[str, int]:
         return {
@@ -200,14 +192,66 @@ class Limiter:
             f"address {address}": self.per_address,
         }
 
+
+class Registrations:
+    """New accounts by strangers. A class that starts together behind one address gets in, who wants thousands does
+    not."""
+
+    window_s = 600.0
+    per_address = 40
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._made = Recent(now, self.window_s)
+
+    def attempt(self, address: str) -> None:
+        self._made.add({network(address): self.per_address}, "registrations from this address")
+
+
+class Recent:
+    """When things happened within a window, by key; in memory, bounded."""
+
+    remembered = 20_000
+
+    def __init__(self, now: Callable[[], float], window_s: float) -> None:
+        self._now, self._window_s = now, window_s
+        self._times: dict[str, list[float]] = {}
+
+    def add(self, limits: dict[str, int], what: str) -> None:
+        """One more under each key, or under none: TooMany where there are as many as its limit."""
+        for key, limit in limits.items():
+            recent = self._recent(key)
+            if len(recent) >= limit:
+                raise TooManyAttempts(what, self._window_s - (self._now() - recent[0]))
+        for key in limits:
+            self._times.setdefault(key, []).append(self._now())
+        if len(self._times) > self.remembered:
+            self._times = {key: times for key in list(self._times) if (times := self._recent(key))}
+
+    def take_back(self, key: str) -> None:
+        if times := self._times.get(key):
+            times.pop()
+
+    def forget(self, key: str) -> None:
+        self._times.pop(key, None)
+
     def _recent(self, key: str) -> list[float]:
-        times = [at for at in self._failures.get(key, ()) if at > self._now() - self.window_s]
-        if key in self._failures:
-            self._failures[key] = times
+        times = [at for at in self._times.get(key, ()) if at > self._now() - self._window_s]
+        if key in self._times:
+            self._times[key] = times
         return times
 
 
 class TooManyAttempts(TooMany):
-    def __init__(self, retry_after_s: float) -> None:
+    def __init__(self, what: str, retry_after_s: float) -> None:
         self.retry_after_s = max(1, round(retry_after_s))
-        super().__init__(f"Too many failed login attempts, try again in {self.retry_after_s} seconds")
+        super().__init__(f"Too many {what}, try again in {self.retry_after_s} seconds")
+
+
+def network(address: str) -> str:
+    """Whom an address stands for: of IPv6 a single customer has 2⁶⁴."""
+    if ":" not in address:
+        return address
+    try:
+        return str(ipaddress.IPv6Network((address.partition("%")[0], 64), strict=False))
+    except ValueError:
+        return address

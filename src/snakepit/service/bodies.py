@@ -1,7 +1,8 @@
-"""Large bodies, from the socket to the disk in a thread, with few copies and none of them in the event loop.
+"""Bodies of requests: small ones whole and in time, large ones from the socket to the disk in a thread, with few copies
+and none of them in the event loop.
 
-The HTTP side stops reading, and after its answer it closes the connection. Threads of their own: a slow sender holds
-one for long, and the shared ones are for quick work.
+For the large ones the HTTP side stops reading, and after its answer it closes the connection. Threads of their own: a
+slow sender holds one for long, and the shared ones are for quick work.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ import contextlib
 import os
 import select
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 
-from snakepit.errors import Unavailable
+from snakepit.core.sizes import render_size
+from snakepit.errors import TooLarge, TooSlow, Unavailable
 
 if TYPE_CHECKING:
     from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -27,8 +29,45 @@ WORTH_BYTES = 1024 * 1024
 BUFFER_BYTES = 1024 * 1024
 MOST_DIRECT = 64  # more senders at a time go through the event loop
 MOST = 256
-SILENCE_S = 600
+SILENCE_S = 600.0  # in an upload
+PATIENCE_S = 30.0  # for what is held in memory until it is whole, and more for what is large
+SLOWEST_BYTES_PER_S = 32 << 10
 _busy = 0
+
+
+async def whole(request: Request, largest_bytes: int) -> bytes:
+    """A body that is held in memory: it comes at a pace, and does not grow without end."""
+    parts, size = [], 0
+    try:
+        async with asyncio.timeout(PATIENCE_S) as limit:
+            latest = limit.when() or 0.0
+            async for part in request.stream():
+                size += len(part)
+                if size > largest_bytes:
+                    raise too_large(largest_bytes)
+                parts.append(part)
+                limit.reschedule(latest + size / SLOWEST_BYTES_PER_S)
+    except TimeoutError:
+        raise TooSlow(f"The body came too slowly ({size} bytes so far): try again on a better line") from None
+    return b"".join(parts)
+
+
+def too_large(largest_bytes: int) -> TooLarge:
+    return TooLarge(f"The body is too large ({render_size(largest_bytes)} max)")
+
+
+async def progressing(request: Request) -> AsyncIterator[bytes]:
+    """The parts of an upload, as slow as they are; one that falls silent is given up."""
+    parts = request.stream()
+    while True:
+        try:
+            async with asyncio.timeout(SILENCE_S):
+                part = await anext(parts)
+        except StopAsyncIteration:
+            return
+        except TimeoutError:
+            raise TooSlow(f"The upload was given up: nothing came for {SILENCE_S:g} seconds") from None
+        yield part
 
 
 async def apart(function: Callable[[], T]) -> T:

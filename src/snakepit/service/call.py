@@ -13,11 +13,13 @@ from typing import Any, NoReturn
 from starlette.requests import HTTPConnection, Request
 
 from snakepit.core.access import Person
-from snakepit.errors import BadRequest, TooLarge, Unauthorized
+from snakepit.errors import BadRequest, Unauthorized
+from snakepit.service import bodies
 from snakepit.service.auth import Session
 from snakepit.service.service import Service
 
 LARGEST_BODY_BYTES = 50_000_000
+LARGEST_OF_STRANGERS_BYTES = 64_000
 
 
 @dataclass(slots=True)
@@ -62,17 +64,11 @@ def token_of(request: HTTPConnection) -> str:
     return credentials.strip() if scheme.lower() == "bearer" else ""
 
 
-async def read_json(request: Request) -> object:
+async def read_json(request: Request, largest_bytes: int = LARGEST_BODY_BYTES) -> object:
     """The body as JSON; an empty one is an empty object. Refused before it is read where its length says too much."""
-    if int_header(request, "content-length", 0) > LARGEST_BODY_BYTES:
-        raise TooLarge("The body is too large (50 MB max)")
-    parts, size = [], 0
-    async for part in request.stream():
-        size += len(part)
-        if size > LARGEST_BODY_BYTES:
-            raise TooLarge("The body is too large (50 MB max)")
-        parts.append(part)
-    content = b"".join(parts)
+    if int_header(request, "content-length", 0) > largest_bytes:
+        raise bodies.too_large(largest_bytes)
+    content = await bodies.whole(request, largest_bytes)
     if not content.strip():
         return {}
     try:

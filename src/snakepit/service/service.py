@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from snakepit.loop.loop import Loop
-from snakepit.service.auth import Limiter, Passwords, Sessions
+from snakepit.service.auth import Limiter, Passwords, Registrations, Sessions
 from snakepit.service.inside.visits import Visits
 from snakepit.service.pipes.boards import Boards
 from snakepit.service.pipes.registry import Pipes
@@ -66,6 +66,7 @@ class Service:
     sessions: Sessions = field(init=False)
     passwords: Passwords = field(init=False)
     limiter: Limiter = field(init=False)
+    registrations: Registrations = field(init=False)
     pipes: Pipes = field(init=False)
     boards: Boards = field(init=False)
     visits: Visits = field(init=False)
@@ -76,6 +77,7 @@ class Service:
         self.sessions = Sessions(self.store, self.clock, self.settings.token_ttl_s, self.settings.token_max_age_s)
         self.passwords = Passwords(self.settings.hash_rounds)
         self.limiter = Limiter(lambda: self.clock().timestamp())
+        self.registrations = Registrations(lambda: self.clock().timestamp())
         self.pipes = Pipes(self.sessions, self.settings.data_root)
         self.boards = Boards(self.pipes, self.settings.data_root)
         self.visits = Visits(self.store, self.loop, self.sessions, self.clock)

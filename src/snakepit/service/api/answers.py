@@ -39,6 +39,8 @@ def refusal(problem: SnakepitError) -> Response:
     headers: dict[str, str] = {}
     if isinstance(problem, TooManyAttempts):
         headers["retry-after"] = str(problem.retry_after_s)
+    if problem.status == 408:
+        headers["connection"] = "close"  # the rest may never come
     if problem.status == 401:
         headers["www-authenticate"] = "Bearer"
     return json_response({"message": problem.message or type(problem).__name__}, problem.status, headers)

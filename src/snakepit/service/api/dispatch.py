@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 from snakepit.errors import BadRequest, NotFound, SnakepitError
 from snakepit.service.api.answers import WORDS, answer, json_response, refusal, unforeseen
 from snakepit.service.api.route import Route
-from snakepit.service.call import Call, read_json, token_of
+from snakepit.service.call import LARGEST_BODY_BYTES, LARGEST_OF_STRANGERS_BYTES, Call, read_json, token_of
 from snakepit.service.service import Service
 from snakepit.wire.fields import Field, check
 from snakepit.wire.names import LARGEST_JOB, problem_with
@@ -72,7 +72,8 @@ class Path:
         if route.query or route.strict_query:
             call.query = read_query(route, request)
         if route.body is not None:
-            call.body = check(route.body, await read_json(request))
+            largest_bytes = LARGEST_OF_STRANGERS_BYTES if call.session is None else LARGEST_BODY_BYTES
+            call.body = check(route.body, await read_json(request, largest_bytes))
         return call
 
     def _note(self, request: Request, status: int, seconds: float) -> None:

@@ -185,7 +185,7 @@ async def _upload(call: Call, base: Path, path: str, owner: Owner) -> None:
 async def _received(call: Call, handle: int, offset: int, path: str, expected: int) -> int:
     direct = bodies.body_of(call.request, expected)
     if direct is None:
-        return await _written(call.request.stream(), handle, offset, path)
+        return await _written(bodies.progressing(call.request), handle, offset, path)
     early, source = direct
     target = os.dup(handle)  # the thread's own: it may outlive a request that is given up
 
@@ -246,7 +246,7 @@ def _write(handle: int, parts: Sequence[bytes | memoryview], offset: int, path: 
 async def _unpack(call: Call, base: Path, path: str, owner: Owner) -> None:
     size = call.query.get("size", 0)
     await call.service.limits.check(owner, size)
-    body = _Body(call.request.stream(), asyncio.get_running_loop())
+    body = _Body(bodies.progressing(call.request), asyncio.get_running_loop())
     await bodies.apart(lambda: _fill(body, base, path, bool(call.query.get("replace"))))
     call.service.limits.wrote(owner, body.count)
 

@@ -51,6 +51,8 @@ async def add(call: Call) -> None:
     user = call.user if call.session is not None else call.path["user"]
     if await service.store.read(users.find, user) is not None:
         raise Forbidden("User already existing")
+    if not by_admin:
+        service.registrations.attempt(call.address)
     hashed = await service.passwords.hash(body["password"])
     try:
         await service.store.write(_insert, user, body, hashed, by_admin, service.settings.open_registration)
