@@ -75,9 +75,28 @@ def test_a_wrong_request_points_at_the_character() -> None:
 def test_what_a_shell_left_of_a_request_is_recognised(left: str, meant: str) -> None:
     with pytest.raises(UsageError) as caught:
         title_and_request("T", left)
-    assert caught.value.message == (
-        f"this is no request (perhaps your shell changed it): {left}\nQuote it, as in: pit run … '{meant}'"
-    )
+    assert f"\n  {left}\n" in caught.value.message
+    assert caught.value.message.endswith(f"^\nPerhaps your shell changed it. Quote it, as in: pit run … '{meant}'")
+
+
+@pytest.mark.parametrize("line", [("-i", "{}"), ("{}", "--", "true"), ("-i", "T", "{}"), ("T", "{}", "-d", "true")])
+@pytest.mark.parametrize(
+    ("wrong", "under"), [("[gpu", "[gpu"), ("2:[gpu", "2:[gpu"), ("2[gpu]", "2"), ("2:gpu]", "2:")]
+)
+def test_a_mistyped_request_is_no_title(line: tuple[str, ...], wrong: str, under: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        title_and_request(*(wrong if word == "{}" else word for word in line))
+    assert f"\n  {wrong}\n  {' ' * len(under)}^" in caught.value.message
+
+
+def test_a_request_without_a_title_is_said_to_be_one() -> None:
+    with pytest.raises(UsageError, match=r"missing argument <title>: \[gpu\] looks like a clusterRequest"):
+        title_and_request("[gpu]", "-d", "true")
+
+
+@pytest.mark.parametrize("title", ["Look", "2 GPUs", "gpu[0]", "3d scan"])
+def test_a_title_alone_is_one_where_the_request_can_be_left_out(title: str) -> None:
+    assert title_and_request("-i", title) == (title, "[]")
 
 
 def test_flags_without_a_command_take_the_directory_for_a_title(tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
 """`pit exec` and `pit shell` as people use them, and what is refused, revoked, cut off."""
 
 import contextlib
+import json
 import os
+import re
 import signal
 import subprocess
 import threading
@@ -15,6 +17,7 @@ import pytest
 from snakepit.client.execution import Execution, start
 from snakepit.client.http import LostAnswer
 from snakepit.errors import Forbidden, NotFound, Unauthorized
+from snakepit.wire.carried import VARIABLE, command_of
 from tests.cluster import RUNNING, Cluster, User, running_cluster
 from tests.pitting import Pit
 from tests.serving import PROGRAMS
@@ -202,7 +205,54 @@ def test_the_trail_knows_who_was_inside_and_only_admins_read_it(scene: Scene) ->
     admin = {"PIT_TOKEN": scene.cluster.admin.token}
     shown = scene.pit.ok("show", "audit", f"job={scene.job}", "limit=1", **admin)
     assert shown.splitlines()[0].split() == ["ENTRY", "DATE", "USER", "JOB", "W", "NODE", "WHAT", "DETAIL"]
-    assert shown.splitlines()[1].endswith('exec    echo "a word" "$HOME"')
+    assert shown.splitlines()[1].endswith('exec        echo "a word" "$HOME"')
+
+
+def test_the_trail_says_what_people_did(scene: Scene) -> None:
+    """A login shell, and the scripts that `pit` carries along."""
+    with scene.pit.terminal("shell", str(scene.job)) as terminal:
+        terminal.type("exit\n")
+        terminal.end()
+    for name, words in (("ssh", ["ssh-ed25519 AAAA"]), ("tensorboard", ["keep/logs"]), ("jupyter", []), ("other", [])):
+        execution = start(scene.anna.client, scene.job, 0, command_of(name, *words), {VARIABLE: "true"})
+        execution.close()
+    entries = scene.cluster.admin.call("GET", f"/audit?job={scene.job}&limit=5")[::-1]
+    assert [(each["kind"], each["detail"]) for each in entries] == [
+        ("shell", ""),
+        ("ssh", ""),
+        ("tensorboard", "keep/logs"),
+        ("jupyter", ""),
+        ("exec", '/bin/bash -c "eval \\"$SNAKEPIT_SCRIPT\\"" pit-other'),
+    ]
+
+
+def test_sharing_again_leaves_who_may_go_inside_and_it_is_shown(scene: Scene) -> None:
+    berta, job = scene.cluster.user("berta", "team"), f"job:{scene.job}"
+    scene.cluster.user("anna", "team")
+    scene.pit.ok("add-group", job, "team", "--exec")
+    scene.pit.ok("add-group", job, "team")
+    scene.starts("true", berta).close()
+    assert "May go inside:" in scene.pit.ok("show", job)
+    assert json.loads(scene.pit.ok("show", job, "--json"))["execGroups"] == ["team"]
+    assert "exclude each other" in scene.pit.fails("add-group", job, "team", "--exec", "--no-exec", code=2)
+    scene.pit.ok("add-group", job, "team", "--no-exec")
+    with pytest.raises(Forbidden):
+        scene.starts("true", berta)
+    assert berta.log(scene.job)
+    assert "May go inside:" not in scene.pit.ok("show", job)
+    assert "--no-exec is for jobs" in scene.pit.fails("add-group", "user:berta", "team", "--no-exec", code=2)
+    scene.pit.ok("remove-group", job, "team")
+
+
+def test_what_exec_sees_of_the_gpus_is_what_the_job_sees(scene: Scene) -> None:
+    look = 'for name in $(compgen -e | grep -E "CUDA|GPU|NVIDIA|ROCR|HIP"); do echo "$name=${!name}"; done'
+    job = scene.anna.submit(f"{look}; echo up; sleep 1000", "[2:gtx1070]")
+    scene.anna.says(job, "up")
+    told = [line.partition("[worker 0] ")[2] for line in scene.anna.log(job).splitlines()]
+    seen = scene.pit.ok("exec", str(job), "--", "bash", "-c", look).splitlines()
+    assert any(line.startswith("CUDA_VISIBLE_DEVICES=") for line in seen)
+    assert sorted(seen) == sorted(line for line in told if re.match("[A-Z_0-9]+=", line))
+    scene.anna.call("POST", f"/jobs/{job}/stop")
 
 
 # --------------------------------------------------------------------------------------------------------------- faults
@@ -262,6 +312,19 @@ def test_a_job_that_ends_takes_its_visitors_along(scene: Scene) -> None:
     assert codes == [137]
     with pytest.raises(NotFound, match="Worker not active"):
         start(scene.anna.client, job, 0, ["true"])
+
+
+def test_a_shell_whose_job_is_stopped_says_so(scene: Scene) -> None:
+    job = scene.anna.submit("sleep 1000")
+    scene.anna.reaches(job, RUNNING)
+    with scene.pit.terminal("shell", str(job)) as terminal:
+        terminal.type("echo here$((1+1))\n")
+        terminal.expect("here2")
+        scene.anna.call("POST", f"/jobs/{job}/stop")
+        terminal.expect(f"Job {job} ")
+        terminal.expect("stopped")
+        assert terminal.end() > 128
+    assert scene.exec("kill -KILL $$") == (137, b"", b"")  # of a job that goes on, nothing is said
 
 
 def test_a_service_that_restarts_cuts_it_off_with_a_word(scene: Scene) -> None:

@@ -55,6 +55,23 @@ def test_bytes_go_both_ways_on_several_ports_and_both_loopbacks(pit: Pit, job: i
     assert forward.err == ["Start\n", "Hit Ctrl-C to stop forwarding.\n"]
 
 
+def test_every_forward_is_one_entry_of_the_trail_however_many_connections_it_has(
+    pit: Pit, me: User, job: int, ports: list[int]
+) -> None:
+    def entries() -> list[tuple[str, str, str]]:
+        return [(each["user"], each["kind"], each["detail"]) for each in me.call("GET", f"/audit?job={job}&limit=1000")]
+
+    before = len(entries())
+    for _ in range(2):
+        with running(pit, "forward", str(job), *(f"0:{port}" for port in ports)) as forward:
+            for port in forward.ports():
+                assert [talk(port, b"echo\nx") for _ in range(10)] == [b"x"] * 10
+            assert forward.interrupt() == 0
+    first, second = ports
+    new = entries()[: len(entries()) - before]
+    assert sorted(new) == sorted([(me.name, "forward", str(first)), (me.name, "forward", str(second))] * 2)
+
+
 def test_a_local_port_may_be_chosen(pit: Pit, job: int, ports: list[int]) -> None:
     one, other = pick_free_port(), pick_free_port()
     with running(pit, "forward", "-w", "0", f"job:{job}", f"{one}:{ports[0]}", f"{other}:{ports[0]}") as forward:
@@ -159,7 +176,7 @@ def test_a_local_port_in_use_is_named(pit: Pit, job: int, ports: list[int]) -> N
 
 @pytest.mark.parametrize("word", ["x", "1:", ":1", "1:0", "65536", "1:65536", "1:2:3", "-1", "1 :2", "٣"])
 def test_junk_is_no_pair_of_ports(pit: Pit, job: int, word: str) -> None:
-    assert "Wrong port pair format" in pit.fails("forward", str(job), "--", word)
+    assert "Wrong port pair format" in pit.fails("forward", str(job), "--", word, code=2)
 
 
 def test_workers_and_jobs_that_are_not_there_are_said_to_be_so(pit: Pit, me: User, job: int) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from snakepit.pit.interactive import SCRIPT
+from snakepit.pit.interactive import LOOK_S, SCRIPT
 from tests.cluster import DONE, GPUS, RUNNING, WAITING, Cluster, User, running_cluster
 from tests.forwarding import pit_of, stop_all
 from tests.pitting import Pit
@@ -66,6 +66,21 @@ def test_the_reason_is_shown_while_it_waits_and_ctrl_c_takes_it_back(pit: Pit, m
         assert terminal.end() == 130
     me.done(job)
     assert me.job(job)["outcome"] == "stopped"
+    me.client.stop(other)
+    me.done(other)
+
+
+def test_ctrl_c_in_the_queue_ends_it_at_once(pit: Pit, me: User) -> None:
+    other = me.submit("sleep 1000", "[4:gtx1070]")
+    me.reaches(other, RUNNING)
+    with pit.terminal("run", "-i", "-s", "[gtx1070]") as terminal:
+        terminal.expect("Job number: ")
+        job = int(terminal.expect("\n"))
+        terminal.expect("Waiting: ")
+        terminal.interrupt()
+        terminal.expect(f"Stopped job {job}.", timeout_s=LOOK_S / 2)
+        assert terminal.end() == 130
+    assert me.done(job)["outcome"] == "stopped"
     me.client.stop(other)
     me.done(other)
 

@@ -144,3 +144,16 @@ def test_the_users_own_configuration_is_kept_and_included_once(pit: Pit) -> None
     assert main.read_text() == first
     assert (pit.home / ".ssh" / "pit" / "id_ed25519").stat().st_mode & 0o777 == 0o600
     assert "Host pit-*" in pit.ok("ssh-config", "--print")
+
+
+def test_what_it_makes_is_closed_to_others(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.user("anna")
+    pit = Pit.of(cluster.serving, tmp_path)
+    pit.ok("login", PIT_USER="anna", PIT_PASSWORD=PASSWORD)
+    before = os.umask(0o022)
+    try:
+        pit.ok("ssh-config")
+    finally:
+        os.umask(before)
+    modes = {name: (pit.home / ".ssh" / name).stat().st_mode & 0o777 for name in (".", "pit", "config", "pit/config")}
+    assert modes == {".": 0o700, "pit": 0o700, "config": 0o600, "pit/config": 0o600}

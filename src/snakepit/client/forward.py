@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import os
 import selectors
 import socket
 import struct
@@ -53,7 +54,9 @@ class Door:
 
 def door_of(job: int, worker: int, local: int, remote: int) -> Door:
     """A local port (0: any) that leads to one of a worker."""
-    path = f"/jobs/{job}/instances/{worker}/connect" + query({"port": remote, "spare": 1})
+    # All its connections are one visit: the audit trail has one entry for them.
+    asked = query({"port": remote, "spare": 1, "visit": os.urandom(12).hex()})
+    path = f"/jobs/{job}/instances/{worker}/connect{asked}"
     return Door(listen(local), path, f"port {remote} of worker {worker}")
 
 

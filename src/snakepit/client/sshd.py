@@ -11,6 +11,7 @@ import os
 from snakepit.client.client import Client
 from snakepit.client.execution import Execution, start
 from snakepit.errors import BadRequest, SnakepitError
+from snakepit.wire import carried
 
 PREFIX = "pit-"
 # What was said to it comes as words, never as part of this text. The variables of the job become those of the session:
@@ -55,9 +56,7 @@ wait "$!"
 
 def start_sshd(client: Client, job: int, worker: int, key: str) -> Execution:
     """An sshd that speaks on the execution's streams and lets in who has the private half of `key`."""
-    # By a variable, so that the audit trail has a line that people can read.
-    argv = ["/bin/bash", "-c", 'eval "$SNAKEPIT_SCRIPT"', "pit-ssh", key]
-    return start(client, job, worker, argv, {"SNAKEPIT_SCRIPT": SCRIPT})
+    return start(client, job, worker, carried.command_of("ssh", key), {carried.VARIABLE: SCRIPT})
 
 
 def public_key(folder: str) -> str:

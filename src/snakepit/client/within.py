@@ -12,6 +12,7 @@ import time
 from snakepit.client.client import Client
 from snakepit.client.execution import Execution, start
 from snakepit.errors import SnakepitError
+from snakepit.wire import carried
 
 NOT_THERE = 69  # what the scripts exit with when the program is not to be found
 STARTS_S = 60
@@ -136,5 +137,5 @@ def start_jupyter(client: Client, job: int, worker: int, token: str) -> Server:
 
 
 def _start(client: Client, job: int, worker: int, name: str, script: str, *words: str) -> Server:
-    argv = ["/bin/bash", "-c", 'eval "$SNAKEPIT_SCRIPT"', f"pit-{name.lower()}", *words]
-    return Server(start(client, job, worker, argv, {"SNAKEPIT_SCRIPT": script}), name)
+    argv = carried.command_of(name.lower(), *words)
+    return Server(start(client, job, worker, argv, {carried.VARIABLE: script}), name)

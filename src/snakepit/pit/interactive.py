@@ -18,6 +18,7 @@ from snakepit.errors import NotFound, SnakepitError
 from snakepit.pit import render
 from snakepit.pit.arguments import Arguments, UsageError
 from snakepit.pit.following import DETACHED, sentence
+from snakepit.wire import carried
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -50,7 +51,6 @@ exec 9> "$door" || exit 1
 echo here >&9
 if [ $# -gt 0 ]; then "$@" 9>&-; else /bin/bash -l 9>&-; fi
 """
-ARGV = ["/bin/bash", "-c", 'eval "$SNAKEPIT_SCRIPT"', "pit-interactive"]
 
 
 def check(arguments: Arguments) -> None:
@@ -100,10 +100,10 @@ def _why(client: Client, job: dict[str, Any]) -> str:
 def _enter(client: Client, job: int, argv: list[str] | None) -> int:
     from snakepit.pit.commands.exec import on_terminal, run_inside
 
-    end = time.monotonic() + ENTER_S
+    entering, end = carried.command_of("interactive", *(argv or [])), time.monotonic() + ENTER_S
     while True:
         try:
-            return run_inside(client, job, 0, [*ARGV, *(argv or [])], on_terminal(), {"SNAKEPIT_SCRIPT": ENTER})
+            return run_inside(client, job, 0, entering, on_terminal(), {carried.VARIABLE: ENTER})
         except NotFound:  # its state is told a moment before it can be entered
             if time.monotonic() > end or client.job(job)["state"] > RUNNING:
                 raise
@@ -112,9 +112,11 @@ def _enter(client: Client, job: int, argv: list[str] | None) -> int:
 
 def _see_it_end(client: Client, job: int) -> None:
     with contextlib.suppress(SnakepitError, KeyboardInterrupt):
-        if client.call("GET", f"/jobs/{job}/wait?timeout={FAREWELL_S}")["state"] < DONE:
+        found = client.call("GET", f"/jobs/{job}/wait?timeout={FAREWELL_S}")
+        if found["state"] < DONE:
             client.stop(job)
-        render.talk(f"Job {job} has ended.")
+        why = f": {sentence(found)}" if found.get("outcome") not in (None, "succeeded") else "."
+        render.talk(f"Job {job} has ended{why}")
 
 
 def _end(client: Client, job: int) -> None:

@@ -41,6 +41,8 @@ def title_and_request(arguments: Arguments, script: str) -> tuple[str, str]:
     interactive = arguments.on("interactive")
     if (arguments.rest is not None or interactive) and len(words) == 1 and _looks_like_request(words[0]):
         title, words = "", ["", words[0]]
+    elif len(words) == 1 and not flags and _looks_like_request(words[0]) and not os.path.exists(REQUEST_FILE):
+        raise UsageError(f"missing argument <title>: {words[0]} looks like a clusterRequest")
     if flags and len(words) > 1:
         raise UsageError("either a clusterRequest or flags (--gpus …), not both")
     if not title:
@@ -59,7 +61,10 @@ def _flag(arguments: Arguments, name: str) -> str | bool | None:
 
 
 def _looks_like_request(word: str) -> bool:
-    return word.endswith("]") and (word.startswith("[") or word.partition(":")[0].strip().isdigit())
+    """Meant as one, even where it is none: its mistake is to be shown, not to become a title."""
+    word = word.lstrip()
+    after_count = word.lstrip("0123456789").lstrip()
+    return word.startswith("[") or (word[:1].isdigit() and after_count.startswith((":", "[")))
 
 
 def _title_of(script: str) -> str:
@@ -88,9 +93,8 @@ def _request(words: list[str]) -> str:
     except RequestSyntax as problem:
         meant = request.mangled(words) if words else None
         if meant is not None:
-            raise UsageError(
-                f"this is no request (perhaps your shell changed it): {text}\nQuote it, as in: pit run … {meant}"
-            ) from None
+            hint = f"Perhaps your shell changed it. Quote it, as in: pit run … {meant}"
+            raise UsageError(f"{problem.message}\n{hint}") from None
         raise UsageError(problem.message) from None
     return text
 

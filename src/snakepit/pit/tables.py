@@ -101,7 +101,7 @@ def audit(found: list[Job]) -> str:
 
 def _entry(id: object, date: object, user: object, job: object, worker: object, node: object, *what: object) -> str:
     parts = [cell(str(id), 6, right=True), cell(str(date), 24), cell(str(user), 10), cell(str(job), 6, right=True)]
-    parts += [cell(str(worker), 3, right=True), cell(str(node), 10), cell(str(what[0]), 7), clean(str(what[1]))]
+    parts += [cell(str(worker), 3, right=True), cell(str(node), 10), cell(str(what[0]), 11), clean(str(what[1]))]
     return " ".join(parts).rstrip(" ")
 
 
@@ -190,6 +190,7 @@ def job(body: Job) -> str:
             ("Title", text(body.get("description"))),
             ("Owner", text(body.get("user"))),
             ("Groups", words(body.get("groups"))),
+            ("May go inside", words(body.get("execGroups"))),
             ("Error", text(body.get("error"))),
             ("Provisioning", text(body.get("provisioning"))),
             ("Resources", text(body.get("resources"))),

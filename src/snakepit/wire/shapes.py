@@ -133,6 +133,7 @@ class JobDetails(Job):
     provisioning: NotRequired[str]
     snapshot: NotRequired[str]
     groups: NotRequired[list[str] | bool]
+    execGroups: NotRequired[list[str]]
     stateChanges: NotRequired[list[StateChange]]
     processes: NotRequired[list[Process]]
     attempts: NotRequired[list[Attempt]]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 
 from snakepit.client import entities
-from snakepit.client.client import Client
+from snakepit.client.client import DONE, Client
 from snakepit.client.execution import start
 from snakepit.client.http import LostAnswer
-from snakepit.errors import Unauthorized
+from snakepit.errors import SnakepitError, Unauthorized
 from snakepit.pit import render, session
 from snakepit.pit.arguments import Argument, Arguments, Command, Option, UsageError
 
@@ -16,6 +17,9 @@ WORKER = Option("-w --worker", "which worker of the job (0 when left out)", "ind
 TERMINAL = Option("-t --tty", "with a terminal, even if stdin and stdout are none")
 NO_TERMINAL = Option("-T --no-tty", "without a terminal: stdin, stdout and stderr apart, byte for byte")
 LOST = 255
+KILLED = 128  # and the number of the signal
+FAREWELL_S = 1  # what ends a command reaches the head a moment later, or earlier
+RUNNING = 4
 SENT = ("TERM", "COLORTERM")
 
 
@@ -34,7 +38,10 @@ def go_inside(client: Client, job: int, arguments: Arguments, argv: list[str] | 
     if arguments.on("tty") and arguments.on("no-tty"):
         raise UsageError("--tty and --no-tty exclude each other")
     wanted = (on_terminal() or arguments.on("tty")) and not arguments.on("no-tty")
-    return run_inside(client, job, arguments.number("worker") or 0, argv, wanted)
+    code = run_inside(client, job, arguments.number("worker") or 0, argv, wanted)
+    if code > KILLED and code != LOST:
+        _tell_of_its_end(client, job)
+    return code
 
 
 def on_terminal() -> bool:
@@ -70,6 +77,17 @@ def run_inside(
         return LOST
     finally:
         execution.close()
+
+
+def _tell_of_its_end(client: Client, job: int) -> None:
+    """A command that was killed may have ended with its job: then that is worth a word."""
+    from snakepit.pit.following import sentence
+
+    with contextlib.suppress(SnakepitError):  # somebody without a right to it any more, say
+        found = client.call("GET", f"/jobs/{job}/wait?timeout={FAREWELL_S}")
+        if found["state"] > RUNNING:
+            ended = found["state"] == DONE
+            render.talk(f"Job {job} has ended: {sentence(found)}" if ended else f"Job {job} is being stopped.")
 
 
 def _job(arguments: Arguments) -> int:

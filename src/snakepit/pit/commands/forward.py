@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from snakepit.client import ports
 from snakepit.client.forward import Door, Forward, door_of
+from snakepit.errors import BadRequest
 from snakepit.pit import render, session
 from snakepit.pit.arguments import Argument, Arguments, Command, UsageError
 from snakepit.pit.forwarding import WORKER, keep_forwarding, one_job, worker_of
 
 
 def forward(arguments: Arguments) -> int:
-    pairs = [ports.parse(word) for word in arguments.words("ports")]
+    try:
+        pairs = [ports.parse(word) for word in arguments.words("ports")]
+    except BadRequest as problem:
+        raise UsageError(problem.message) from None
     if not pairs:
         raise UsageError("missing ports: local[:remote], like 8080 or 8080:80")
     job, worker = one_job(arguments), worker_of(arguments)

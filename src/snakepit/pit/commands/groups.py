@@ -15,10 +15,13 @@ NOTES = """
 
 def add_group(arguments: Arguments) -> int:
     path = _path(arguments)
-    if arguments.on("exec"):
+    asked = [name for name in ("exec", "no-exec") if arguments.on(name)]
+    if len(asked) > 1:
+        raise UsageError("--exec and --no-exec exclude each other")
+    if asked:
         if not path.startswith("/jobs/"):
-            raise UsageError("--exec is for jobs")
-        path += "?exec=1"
+            raise UsageError(f"--{asked[0]} is for jobs")
+        path += f"?exec={int(asked == ['exec'])}"
     session.open_client().call("PUT", path, {})
     return 0
 
@@ -40,14 +43,19 @@ COMMANDS = (
         "adds the entity to the access group",
         add_group,
         ARGUMENTS,
-        (Option("--exec", "of a job: its members may also go inside (exec, shell, forward)"),),
+        (
+            Option("--exec", "of a job: its members may also go inside (exec, shell, forward)"),
+            Option("--no-exec", "of a job: no longer; they may still see it"),
+        ),
         examples=(
             "pit add-group user:anna students",
             "pit add-group job:190 students",
             "pit add-group job:190 students --exec",
             "pit add-group node:n0:1 staff",
         ),
-        notes=NOTES,
+        notes=NOTES
+        + """
+Without --exec or --no-exec, who may go inside a job stays as it was. pit show job:<number> shows it.""",
     ),
     Command(
         "remove-group",

@@ -21,7 +21,8 @@ def ssh_config(arguments: Arguments) -> int:
     if arguments.on("print"):
         render.out(text)
         return 0
-    os.makedirs(folder, mode=0o700, exist_ok=True)
+    for path in (home, folder):  # one by one: of several, only the last would get the mode
+        os.makedirs(path, mode=0o700, exist_ok=True)
     _make_key(os.path.join(folder, "id_ed25519"))
     _write(os.path.join(folder, "config"), text)
     main = os.path.join(home, "config")

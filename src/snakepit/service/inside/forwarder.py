@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import re
 import socket
 from collections.abc import Awaitable, Callable
@@ -23,6 +24,7 @@ class Forwarder:
 
     def __init__(self, visits: Visits, visitor: Visitor, send: Send) -> None:
         self._visits, self._visitor, self._send = visits, visitor, send
+        self._visit = os.urandom(12).hex()
         self._channels: dict[int, _Channel] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -75,7 +77,7 @@ class Forwarder:
         name = NAME.fullmatch(frame.data)
         if name is None or len(self._channels) > MOST_CHANNELS:
             raise TooMany("too many connections") if name else BadRequest("a channel is named <number>-<port>")
-        visit = await self._visits.connect(self._visitor, int(name[1]))
+        visit = await self._visits.connect(self._visitor, int(name[1]), self._visit)
         reader, writer = await attach(self._visits, visit)
         channel.begin(writer, visit)
         return reader

@@ -8,10 +8,13 @@ from typing import Any
 
 from snakepit.engines.base import Command
 from snakepit.errors import BadRequest
+from snakepit.wire.carried import script_of
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 LONGEST_SHOWN = 4000
 WIDTH, HEIGHT = 80, 24
+# Those of `pit`, and whether what is said to them tells anybody anything (a key does not).
+SCRIPTS = {"ssh": False, "tensorboard": True, "jupyter": False, "interactive": True}
 
 
 def read_order(text: str) -> Command:
@@ -26,10 +29,19 @@ def read_order(text: str) -> Command:
     return Command(_argv(context), _environment(context), size if context.get("interactive", True) else None)
 
 
-def shown(command: Command) -> str:
-    """For people who read the audit trail: one line, quoted where it must be."""
-    words = (word if re.fullmatch(r"[\w@%+=:,./-]+", word) else json.dumps(word) for word in command.argv)
-    return " ".join(words)[:LONGEST_SHOWN] if command.argv else "(login shell)"
+def shown(command: Command) -> tuple[str, str]:
+    """For people who read the audit trail: what it was, and one line about it, quoted where it must be."""
+    if not command.argv:
+        return "shell", ""
+    script = script_of(command.argv)
+    if script not in SCRIPTS:
+        return "exec", _line(command.argv)
+    return script, _line(command.argv[4:]) if SCRIPTS[script] else ""
+
+
+def _line(argv: tuple[str, ...]) -> str:
+    words = (word if re.fullmatch(r"[\w@%+=:,./-]+", word) else json.dumps(word) for word in argv if word)
+    return " ".join(words)[:LONGEST_SHOWN]
 
 
 def _argv(context: dict[str, Any]) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from snakepit.service.auth import digest
 from snakepit.service.call import token_of
 from snakepit.service.inside.forwarder import Forwarder, attach
 from snakepit.service.inside.multiplex import Decoder
-from snakepit.service.inside.order import read_order, shown
+from snakepit.service.inside.order import read_order
 from snakepit.service.inside.visits import Visitor
 from snakepit.service.service import Service
 
@@ -63,7 +63,7 @@ class Inside:
 
 async def exec(service: Service, visitor: Visitor, websocket: WebSocket) -> None:
     command = read_order(websocket.query_params.get("context", ""))
-    visit = await service.visits.exec(visitor, command, shown(command))
+    visit = await service.visits.exec(visitor, command)
     try:
         await websocket.accept()
         reader, writer = await attach(service.visits, visit)

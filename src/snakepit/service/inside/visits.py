@@ -20,6 +20,7 @@ from snakepit.engines.base import Command, Engine, Session
 from snakepit.errors import NotFound, Rejected, SnakepitError, TooMany, Unavailable
 from snakepit.loop.loop import Loop
 from snakepit.service.auth import Sessions
+from snakepit.service.inside.order import shown
 from snakepit.store import audit, jobs
 from snakepit.store.database import Store
 
@@ -27,8 +28,10 @@ log = logging.getLogger("snakepit.inside")
 SWEEP_S = 30.0
 MOST_OF_A_USER = 1000
 MOST = 5000
-# A browser opens connections by the dozen: one entry for those to one port within this time.
-SAME_VISIT = timedelta(minutes=10)
+# A browser opens connections by the dozen: those of one `pit forward` are one entry, a new one every day; where a
+# client does not say what belongs together, those to one port within a while.
+SAME_VISIT, UNNAMED_VISIT = timedelta(days=1), timedelta(minutes=10)
+MOST_NOTED = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,22 +64,25 @@ class Visits:
         self._store, self._loop, self._sessions, self._clock = store, loop, sessions, clock
         self._open: set[Visit] = set()
         self._watchers: set[asyncio.Task[None]] = set()
-        self._noted: dict[tuple[str, int, int, str], datetime] = {}
+        self._noted: dict[tuple[str, int, int, str, str], datetime] = {}
+        self._noting = asyncio.Lock()
         self._sweeper: asyncio.Task[None] | None = None
         self._closed = False
 
     def __len__(self) -> int:
         return len(self._open)
 
-    async def exec(self, visitor: Visitor, command: Command, shown: str) -> Visit:
+    async def exec(self, visitor: Visitor, command: Command) -> Visit:
         """A command that stands ready inside the worker; `attach` gives it the caller's socket."""
         engine, id, node = await self.enter(visitor)
-        await self._note(visitor, "exec", node, shown)
+        kind, detail = shown(command)
+        await self._note(visitor, kind, node, detail)
         return await self._begin(visitor, lambda: engine.exec(id, command))
 
-    async def connect(self, visitor: Visitor, port: int, spare: bool = False) -> Visit:
+    async def connect(self, visitor: Visitor, port: int, visit: str = "", spare: bool = False) -> Visit:
+        """A connection to a port of the worker; those of one `visit` (any text of the client's) belong together."""
         engine, id, node = await self.enter(visitor)
-        await self._note_once(visitor, "connect", node, str(port))
+        await self._note_once(visitor, "forward", node, str(port), visit)
         return await self._begin(visitor, lambda: engine.connect(id, port, spare))
 
     async def enter(self, visitor: Visitor) -> tuple[Engine, ProcessId, str]:
@@ -166,10 +172,19 @@ class Visits:
         who, where = visitor.person.id, (visitor.job, visitor.worker, node)
         await self._store.write(audit.insert, self._clock(), who, kind, *where, detail, visitor.address)
 
-    async def _note_once(self, visitor: Visitor, kind: str, node: str, detail: str) -> None:
-        now, key = self._clock(), (visitor.person.id, visitor.job, visitor.worker, detail)
-        if key in self._noted and now - self._noted[key] < SAME_VISIT:
+    async def _note_once(self, visitor: Visitor, kind: str, node: str, detail: str, visit: str) -> None:
+        key = (visitor.person.id, visitor.job, visitor.worker, detail, visit)
+        if self._is_noted(key):
             return
-        self._noted = {known: at for known, at in self._noted.items() if now - at < SAME_VISIT}
-        self._noted[key] = now
-        await self._note(visitor, kind, node, detail)
+        async with self._noting:  # whoever comes second waits until it is on the disk, too
+            if self._is_noted(key):
+                return
+            await self._note(visitor, kind, node, detail)
+            self._noted.pop(key, None)
+            self._noted[key] = self._clock()
+            while len(self._noted) > MOST_NOTED:
+                del self._noted[next(iter(self._noted))]  # the oldest
+
+    def _is_noted(self, key: tuple[str, int, int, str, str]) -> bool:
+        at = self._noted.get(key)
+        return at is not None and self._clock() - at < (SAME_VISIT if key[-1] else UNNAMED_VISIT)

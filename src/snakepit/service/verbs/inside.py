@@ -11,7 +11,7 @@ from snakepit.errors import BadRequest, NotFound, SnakepitError
 from snakepit.service.auth import digest
 from snakepit.service.call import Call, token_of
 from snakepit.service.dates import iso
-from snakepit.service.inside.order import read_order, shown
+from snakepit.service.inside.order import read_order
 from snakepit.service.inside.visits import Visit, Visitor
 from snakepit.service.pipes.upgrade import handover_of
 from snakepit.service.verbs.pipes import Switched
@@ -23,6 +23,7 @@ EXEC = table(Field("context", longest=2_000_000, words="JSON: command, environme
 CONNECT = table(
     Field("port", "whole", low=0, high=65535),
     Field("spare", "flag", words="made ready now, connected by its first byte"),
+    Field("visit", longest=64, words="connections with the same text are one entry of the audit trail"),
 )
 AUDIT = table(
     Field("user", longest=64),
@@ -36,7 +37,7 @@ async def exec(call: Call) -> Response:
     """A command inside a worker; by `Upgrade: pit-pipe` with frames, or as a web-socket as in the original."""
     handover = _handover(call)
     command = read_order(call.query.get("context", ""))
-    visit = await call.service.visits.exec(visitor(call), command, shown(command))
+    visit = await call.service.visits.exec(visitor(call), command)
     return await _switch(call, handover, visit)
 
 
@@ -45,7 +46,10 @@ async def connect(call: Call) -> Response:
     handover = _handover(call)
     if not call.query.get("port"):
         raise BadRequest("Which port? (1 to 65535)")
-    visit = await call.service.visits.connect(visitor(call), call.query["port"], call.query.get("spare", False))
+    query = call.query
+    visit = await call.service.visits.connect(
+        visitor(call), query["port"], query.get("visit", ""), query.get("spare", False)
+    )
     return await _switch(call, handover, visit)
 
 

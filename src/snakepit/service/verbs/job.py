@@ -25,7 +25,7 @@ LOG = table(
     Field("lines", "whole", high=10_000_000, words="only the last lines of what is there"),
     Field("offset", "whole", high=2**62, words="in bytes"),
 )
-SHARE = table(Field("exec", "flag", words="its members may also go inside"))
+SHARE = table(Field("exec", "flag", words="whether its members may also go inside; left out: as it was"))
 CHUNK_BYTES = 256 * 1024
 
 
@@ -48,12 +48,12 @@ async def remove(call: Call) -> None:
 
 
 async def share(call: Call) -> None:
-    """Share a job with a group; with `exec` its members may go inside too, as long as it runs."""
+    """Share a job with a group; `exec` says whether its members may go inside too, as long as it runs."""
     row = await _job(call)
     access.change_job(call.person, _rights(row))
     await call.service.store.read(groups.get, call.path["group"])
     access.share_with(call.person, call.path["group"])
-    await call.service.store.write(_share, row.id, call.path["group"], call.query.get("exec", False))
+    await call.service.store.write(_share, row.id, call.path["group"], call.query.get("exec"))
     await call.service.review()
 
 
@@ -91,9 +91,10 @@ async def _to_its_end(book: LogBooks, job: int, offset: int) -> AsyncIterator[by
         yield chunk
 
 
-def _share(c: Connection, job: int, group: str, inside: bool) -> None:
+def _share(c: Connection, job: int, group: str, inside: bool | None) -> None:
     jobs.set_group(c, job, group, True)
-    jobs.set_exec_group(c, job, group, inside)
+    if inside is not None:
+        jobs.set_exec_group(c, job, group, inside)
 
 
 async def _job(call: Call) -> JobRow:

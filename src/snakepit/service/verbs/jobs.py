@@ -74,8 +74,11 @@ async def status(call: Call) -> Response:
 
 async def show(call: Call) -> shapes.JobDetails:
     """One job; its details for whoever may read it."""
-    row, changes, runs = await call.service.store.read(_job, call.job)
-    return _details(call, row, changes, runs)
+    row, changes, runs, inside = await call.service.store.read(_job, call.job)
+    shown = _details(call, row, changes, runs)
+    if inside and "groups" in shown:
+        shown["execGroups"] = sorted(inside)
+    return shown
 
 
 async def wait(call: Call) -> shapes.JobDetails:
@@ -170,8 +173,8 @@ def _attempt(row: AttemptRow, processes: list[ProcessRow]) -> shapes.Attempt:
     }
 
 
-def _job(c: Connection, job: int) -> tuple[JobRow, list[StateChange], Attempts]:
-    return jobs.get(c, job), jobs.state_changes(c, job), attempts.of_job(c, job)
+def _job(c: Connection, job: int) -> tuple[JobRow, list[StateChange], Attempts, frozenset[str]]:
+    return jobs.get(c, job), jobs.state_changes(c, job), attempts.of_job(c, job), jobs.exec_groups(c, job)
 
 
 def _date(query: dict[str, Any], name: str) -> datetime | None:
