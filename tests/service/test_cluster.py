@@ -41,6 +41,8 @@ def test_only_admins_change_nodes(anna: httpx.Client) -> None:
 def test_a_node_is_not_added_twice_and_never_as_head(admin: httpx.Client) -> None:
     twice = admin.put("/nodes/n0", json={"endpoint": "local:"})
     assert (twice.status_code, message(twice)) == (400, "Node with same id already registered")
+    same_machine = admin.put("/nodes/n1", json={"endpoint": "local:/"})
+    assert (same_machine.status_code, "local:/ is node n0 already" in message(same_machine)) == (400, True)
     assert admin.put("/nodes/head", json={"endpoint": "local:"}).status_code == 400
     assert admin.put("/nodes/n1", json={}).status_code == 400
     assert admin.put("/nodes/n1", json={"endpoint": "local:", "isolation": "some"}).status_code == 400
@@ -68,7 +70,7 @@ def test_the_configured_slots_count_for_nodes_that_say_nothing(tmp_path: Path) -
     with open_house(tmp_path, node=False, slots=3) as house:
         admin = house.user("root")
         admin.put("/nodes/a", json={"endpoint": "local:"})
-        admin.put("/nodes/b", json={"endpoint": "local:", "slots": 5})
+        admin.put("/nodes/b", json={"endpoint": "another:", "slots": 5})
         assert [admin.get(f"/nodes/{node}").json()["slots"] for node in "ab"] == [3, 5]
 
 

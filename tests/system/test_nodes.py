@@ -157,27 +157,43 @@ def test_jobs_outlive_a_stop_of_the_service(cluster: Cluster, me: User) -> None:
 
 
 @pytest.mark.parametrize(
-    "properties",
+    ("properties", "says"),
     [
-        {"endpoint": "local:", "resources": "0:cards"},
-        {"endpoint": "local:", "isolation": "perhaps"},
-        {"endpoint": "local:", "mounts": "../etc:rw"},
-        {"endpoint": "gopher://x"},
-        {"endpoint": ""},
-        {"resources": "1:X"},
-        {"endpoint": "local:", "colour": "green"},
+        ({"endpoint": "local:", "resources": "0:cards"}, "cannot read the resource"),
+        ({"endpoint": "local:", "isolation": "perhaps"}, "isolation"),
+        ({"endpoint": "local:", "mounts": "../etc:rw"}, "a mount is written /path:ro"),
+        ({"endpoint": "local:"}, "local: is node n0 already"),
+        ({"endpoint": "gopher://x"}, "no engine for the endpoint"),
+        ({"endpoint": ""}, "no engine for the endpoint"),
+        ({"resources": "1:X"}, "endpoint"),
+        ({"endpoint": "local:", "colour": "green"}, "colour"),
     ],
 )
-def test_a_node_that_makes_no_sense_is_refused(cluster: Cluster, me: User, properties: dict[str, str]) -> None:
-    with pytest.raises(BadRequest):
+def test_a_node_that_makes_no_sense_is_refused(
+    cluster: Cluster, me: User, properties: dict[str, str], says: str
+) -> None:
+    with pytest.raises(BadRequest) as refused:
         me.call("PUT", "/nodes/n9", properties)
+    assert says in refused.value.message
     assert me.call("GET", "/nodes") == ["n0"]
 
 
-def test_a_change_that_makes_no_sense_changes_nothing(cluster: Cluster, me: User) -> None:
+@pytest.mark.parametrize(
+    ("properties", "says"),
+    [
+        ({"resources": "two: cards"}, "two: cards"),
+        ({"mounts": "etc"}, "a mount is written /path:ro"),
+        ({"mounts": "/tmp:ro,/no/such/place"}, "mounts: /no/such/place is not there"),
+        ({"isolation": "perhaps"}, "isolation"),
+        ({"slots": -1}, "slots"),
+    ],
+)
+def test_a_change_that_makes_no_sense_changes_nothing(
+    cluster: Cluster, me: User, properties: dict[str, object], says: str
+) -> None:
     before = cluster.node()["resources"]
-    for properties in ({"resources": "two: cards"}, {"mounts": "etc"}, {"isolation": "perhaps"}, {"slots": -1}):
-        with pytest.raises(BadRequest):
-            me.call("POST", "/nodes/n0", properties)
+    with pytest.raises(BadRequest) as refused:
+        me.call("POST", "/nodes/n0", properties)
+    assert says in refused.value.message
     assert cluster.node()["resources"] == before
     assert me.run("true", "[4:gtx1070]")["outcome"] == "succeeded"

@@ -110,11 +110,15 @@ def test_what_is_missing_is_asked_for_on_a_terminal(pit: Pit) -> None:
     assert pit.ok("get", "group:asked", "title") == "Asked for\n"
 
 
-def test_more_nodes_can_be_added_and_removed(pit: Pit) -> None:
+def test_nodes_can_be_removed_and_added_under_another_name(pit: Pit) -> None:
+    twice = pit.run("add", "node:n7", "endpoint=local:")
+    assert (twice.returncode, "local: is node n0 already" in twice.stderr) == (1, True)
+    pit.ok("rm", "-y", "node:n0")
     pit.ok("add", "node:n7", "endpoint=local:", "resources=1:Special Card", "slots=3", "isolation=none")
     assert "Isolation: none" in pit.ok("show", "node:n7")
     assert pit.ok("get", "node:n7", "slots") == "3\n"
     pit.ok("rm", "-y", "node:n7")
+    pit.ok("add", "node:n0", "endpoint=local:")
     assert pit.ok("show", "nodes") == "n0\n"
 
 

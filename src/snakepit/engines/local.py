@@ -78,6 +78,9 @@ class LocalEngine(AgentEngine):
         super().__init__(SocketWay(state_dir, cluster, options), cluster, epoch, options.body())
 
     async def probe(self) -> Inventory:
+        for mount in self._local.mounts:
+            if not os.path.exists(mount.source):
+                raise Rejected(f"mounts: {mount.source} is not there, or its directory is closed to the service's user")
         found = await super().probe()
         kept = self._local
         cpus, mem_bytes = found.cpus - kept.reserve_cpus, found.mem_bytes - kept.reserve_mem_bytes

@@ -39,6 +39,7 @@ class Nodes:
             raise BadRequest("Node with same id already registered")
         engine = self._engine(id, endpoint, properties)
         try:
+            self._refuse_known_endpoint(endpoint)
             found = await engine.probe()
             self._refuse_known_cards(id, found)
             await self._store.write(_insert, id, endpoint, properties, found, self._clock())
@@ -174,6 +175,14 @@ class Nodes:
             for job, attempt in self._live.attempts_on(node)
             for process in attempt.on(node)
         }
+
+    def _refuse_known_endpoint(self, endpoint: str) -> None:
+        for other in self._live.nodes.values():
+            if other.row.endpoint.rstrip(":/") == endpoint.rstrip(":/"):
+                raise BadRequest(
+                    f"{endpoint} is node {other.row.id} already: a machine that is added twice would count its cores and "
+                    f"memory twice. Change that node (pit set node:{other.row.id} …), or remove it first"
+                )
 
     def _refuse_known_cards(self, id: str, found: Inventory) -> None:
         """A physical card is given out by one node only, whatever names its machine was added under."""

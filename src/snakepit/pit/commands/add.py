@@ -76,7 +76,7 @@ COMMANDS = (
         (Argument("entity"), Argument("properties", required=False, many=True)),
         examples=(
             "pit add user:anna fullname='Anna' email=anna@example.org",
-            "pit add node:n1 endpoint=local: resources='2:GeForce GTX 1070'",
+            "pit add node:n0 endpoint=local: resources='2:GeForce GTX 1070'",
             "pit add alias:gtx1070 name='GeForce GTX 1070'",
             "pit add group:students title='Students of 2026'",
         ),
