@@ -79,7 +79,7 @@ class LocalEngine(AgentEngine):
 
     async def probe(self) -> Inventory:
         for mount in self._local.mounts:
-            if not os.path.exists(mount.source):
+            if not await asyncio.to_thread(os.access, mount.source, os.F_OK):
                 raise Rejected(f"mounts: {mount.source} is not there, or its directory is closed to the service's user")
         found = await super().probe()
         kept = self._local

@@ -180,8 +180,8 @@ class Nodes:
         for other in self._live.nodes.values():
             if other.row.endpoint.rstrip(":/") == endpoint.rstrip(":/"):
                 raise BadRequest(
-                    f"{endpoint} is node {other.row.id} already: a machine that is added twice would count its cores and "
-                    f"memory twice. Change that node (pit set node:{other.row.id} …), or remove it first"
+                    f"{endpoint} is node {other.row.id} already: a machine that is added twice would count its cores "
+                    f"twice. Change that node (pit set node:{other.row.id} …), or remove it first"
                 )
 
     def _refuse_known_cards(self, id: str, found: Inventory) -> None:
