@@ -96,6 +96,7 @@ def test_patterns_mean_what_they_mean_in_git(tree: Repository, patterns: list[st
         ("doc/*.txt", "doc/a.txt", False, True),
         ("doc/*.txt", "doc/sub/a.txt", False, False),
         ("**/x/**", "a/x/b", False, True),
+        ("/**", "a/x/b", False, True),
         (r"\#file", "#file", False, True),
         ("[!a].py", "b.py", False, True),
         ("[!a].py", "a.py", False, False),

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from snakepit.client.aside import NoRepository, Repository, find_repository
+from snakepit.client.reaching import Here
 from snakepit.client.sending import drop, keep, kept, push
 from snakepit.client.snapshot import Concerns, Limits, Snapshot, take
 from snakepit.errors import SnakepitError
@@ -413,7 +414,7 @@ def head(tmp_path: Path) -> Real:
 
 
 def send(snapshot: Snapshot, head: Real) -> None:
-    push(snapshot.repository, snapshot.commit, str(head.path), {})
+    push(snapshot.repository, snapshot.commit, Here(str(head.path)))
 
 
 def test_what_arrives_is_what_was_on_disk(mine: Real, head: Real) -> None:

@@ -5,24 +5,25 @@ uploads. Needs no git; the patterns mean what they mean there.
 from __future__ import annotations
 
 import functools
-import gzip
 import os
 import re
 import stat
-import tarfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from snakepit.errors import SnakepitError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import tarfile
 
 NEVER_SENT = (".pituser.txt", ".job-upload*")
 IGNORE_FILES = (".gitignore", ".pitignore")
 COMPRESSION = 4  # a good half of the best size at a quarter of its time
 
 
-@dataclass(frozen=True, slots=True)
-class Archive:
+class Archive(NamedTuple):
     path: Path
     files: int
     size_bytes: int
@@ -30,6 +31,9 @@ class Archive:
 
 def make_archive(directory: Path, target: Path, say: Callable[[str], None] = lambda _line: None) -> Archive:
     """Writes `target` (.tar.gz) whole or not at all; one line per entry goes to `say`."""
+    import gzip
+    import tarfile
+
     unfinished = target.with_name(target.name + ".part")
     count = 0
     try:
@@ -69,8 +73,7 @@ def entries(directory: Path, say: Callable[[str], None], leave_out: set[Path]) -
         pending += reversed(below)
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(NamedTuple):
     place: str  # the directory of the ignore file, "" at the top
     pattern: re.Pattern[str]
     directories_only: bool
@@ -134,6 +137,8 @@ _TOKENS = re.compile(
 
 def as_regex(glob: str) -> str:
     """gitignore's wildcards: `*` and `?` stop at a slash, `**` between slashes does not."""
+    if glob == "**":  # "/**" at the top: all, however deep
+        return ".*"
     parts = []
     for token in _TOKENS.finditer(glob):
         match token.lastgroup:

@@ -6,14 +6,12 @@ from __future__ import annotations
 
 import fcntl
 import os
-import secrets
 import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple
 
 from snakepit.client.git import Git
 from snakepit.core.origin import read_origin
@@ -40,8 +38,7 @@ CONFIG = """\
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Repository:
+class Repository(NamedTuple):
     """A checkout, as far as a snapshot of it needs to know it."""
 
     top: Path
@@ -65,8 +62,7 @@ class Repository:
         return Git(self.top)
 
 
-@dataclass(frozen=True, slots=True)
-class NoRepository:
+class NoRepository(NamedTuple):
     reason: str
 
 
@@ -74,24 +70,26 @@ def find_repository(cwd: Path) -> Repository | NoRepository:
     if shutil.which("git") is None:
         return NoRepository("git is not installed")
     git = Git(cwd)
-    try:
-        asked = ("--show-toplevel", "--absolute-git-dir", "--git-common-dir", "--show-prefix")
-        places = os.fsdecode(git.ask("rev-parse", *asked)).split("\n")
-    except SnakepitError as problem:
-        if "not a git repository" in problem.message:
-            return NoRepository("this is not a git checkout")
-        if "must be run in a work tree" in problem.message:
-            return NoRepository("this is a git repository without files")
-        raise
-    if len(places) != len(asked) + 1:
-        return NoRepository("the path of this checkout has a line break")
+    asked = ("--show-toplevel", "--absolute-git-dir", "--git-common-dir", "--show-prefix")
+    last = ("log", "-1", "--no-show-signature", "--format=%H %T %ct", "HEAD", "--")
+    names = ("symbolic-ref", "--quiet", "HEAD")
+    with git.asking(("rev-parse", *asked), ("config", "--null", "--list"), last, names) as (where, set_to, commit, on):
+        try:
+            places = os.fsdecode(where.answer()).split("\n")
+        except SnakepitError as problem:
+            if "not a git repository" in problem.message:
+                return NoRepository("this is not a git checkout")
+            if "must be run in a work tree" in problem.message:
+                return NoRepository("this is a git repository without files")
+            raise
+        if len(places) != len(asked) + 1:
+            return NoRepository("the path of this checkout has a line break")
+        config = _config(set_to.answer())
+        if config.get("extensions.objectformat", "sha1") != "sha1":
+            return NoRepository("this checkout has SHA-256 names, which the head does not take")
+        head, tree, when = _head(commit.found())
+        remote = _remote((on.found() or "").removeprefix("refs/heads/"), config)
     top, directory, common, prefix, _ = places
-    config = _config(git)
-    if config.get("extensions.objectformat", "sha1") != "sha1":
-        return NoRepository("this checkout has SHA-256 names, which the head does not take")
-    head, tree, when = _head(Git(Path(top)))
-    remote = _remote(Git(Path(top)), config)
-    promised = any(name.endswith(".promisor") for name in config) or "extensions.partialclone" in config
     return Repository(
         top=Path(top),
         directory=Path(directory),
@@ -101,32 +99,29 @@ def find_repository(cwd: Path) -> Repository | NoRepository:
         head_tree=tree,
         head_time=when,
         remote=remote,
-        shown=_shown(Git(Path(top)), remote),
-        partial=promised,
+        shown=_shown(git, remote),
+        partial=any(name.endswith(".promisor") for name in config) or "extensions.partialclone" in config,
         settings=tuple((name, config[name]) for name in KEPT_SETTINGS if name in config),
     )
 
 
-def _config(git: Git) -> dict[str, str]:
-    listed = git.ask("config", "--null", "--list").decode("utf-8", "surrogateescape")
-    pairs = (entry.partition("\n") for entry in listed.split("\0")[:-1])
+def _config(listed: bytes) -> dict[str, str]:
+    pairs = (entry.partition("\n") for entry in listed.decode("utf-8", "surrogateescape").split("\0")[:-1])
     return {name: value for name, _, value in pairs}
 
 
-def _head(git: Git) -> tuple[str, str, int]:
-    found = git.find("log", "-1", "--no-show-signature", "--format=%H %T %ct", "HEAD", "--")
+def _head(found: str | None) -> tuple[str, str, int]:
     if found is None:
         return "", "", 0
     commit, tree, when = found.split()
     return commit, tree, max(0, int(when))
 
 
-def _remote(git: Git, config: dict[str, str]) -> str:
+def _remote(branch: str, config: dict[str, str]) -> str:
     """The upstream's, else origin, else any."""
     names = [
         name[len("remote.") : -len(".url")] for name in config if name.startswith("remote.") and name.endswith(".url")
     ]
-    branch = (git.find("symbolic-ref", "--quiet", "HEAD") or "").removeprefix("refs/heads/")
     wanted = (config.get(f"branch.{branch}.remote", ""), "origin", *names)
     return next((name for name in wanted if name in names), "")
 
@@ -140,27 +135,27 @@ def _shown(git: Git, remote: str) -> str:
     return ""
 
 
-@dataclass(frozen=True, slots=True)
 class Aside:
     """Our git directory while one snapshot is taken. Several at once do not meet: each has an index of its own."""
 
-    repository: Repository
-    work: Path
-    git: Git
+    __slots__ = ("git", "repository", "work")
+
+    def __init__(self, repository: Repository, work: Path) -> None:
+        self.repository, self.work, self.git = repository, work, private_git(repository, work / "index")
 
     @classmethod
     @contextmanager
-    def of(cls, repository: Repository) -> Iterator[Self]:
+    def of(cls, repository: Repository) -> Iterator[Aside]:
         pit = repository.pit
         _furnish(repository)
         _remove_leftovers(pit)
-        made, work = pit / f"{(nonce := secrets.token_hex(6))}.new", pit / f"work-{nonce}"
+        made, work = pit / f"{(nonce := os.urandom(6).hex())}.new", pit / f"work-{nonce}"
         made.mkdir()
         lock = os.open(made / "alive", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
             made.rename(work)  # named so only now that it is locked: nobody takes it for a leftover
-            aside = cls(repository, work, private_git(repository, work / "index"))
+            aside = cls(repository, work)
             aside._take_index()
             yield aside
         finally:
@@ -224,7 +219,7 @@ def replace_text(path: Path, text: str) -> None:
     with suppress(OSError):
         if path.read_text() == text:
             return
-    fresh = path.with_name(f"{path.name}.{secrets.token_hex(6)}.new")
+    fresh = path.with_name(f"{path.name}.{os.urandom(6).hex()}.new")
     fresh.write_text(text)
     fresh.replace(path)
 

@@ -10,7 +10,6 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from snakepit.client.archive import NEVER_SENT, Rule, as_regex, entries, ignored, read_rule
@@ -22,14 +21,16 @@ GITLINK = b"160000"
 _NEVER = re.compile(os.fsencode("(?:.*/)?(?:" + "|".join(map(as_regex, NEVER_SENT)) + ")"), re.DOTALL)
 
 
-@dataclass(slots=True)
 class Listing:
     """`tracked` are those that git was given on purpose; `other` those that merely lie there and are not ignored."""
 
-    tracked: set[bytes] = field(default_factory=set)
-    other: set[bytes] = field(default_factory=set)
-    inner: list[bytes] = field(default_factory=list)  # directories that are repositories of their own
-    notes: list[str] = field(default_factory=list)
+    __slots__ = ("inner", "notes", "other", "tracked")
+
+    def __init__(self) -> None:
+        self.tracked: set[bytes] = set()
+        self.other: set[bytes] = set()
+        self.inner: list[bytes] = []  # directories that are repositories of their own
+        self.notes: list[str] = []
 
     @property
     def names(self) -> set[bytes]:
@@ -52,20 +53,21 @@ def listing(top: Path) -> Listing:
 
 def _gather(place: Path, prefix: bytes, found: Listing, above: _Rules, again: bool) -> None:
     """One repository and, below it, those inside it. `again`: only what git ignores."""
-    git = Git(place)
     inside: list[bytes] = []
-    for entry in git.names("ls-files", "-z", "--stage"):
-        words, _, name = entry.partition(b"\t")
-        if words.startswith(GITLINK):
-            inside.append(name)
-        elif not again:
-            found.tracked.add(prefix + name)
     which = ("--ignored",) if again else ()
-    for name in git.names("ls-files", "-z", "--others", *which, "--exclude-standard"):
-        if name.endswith(b"/"):
-            inside.append(name[:-1])
-        else:
-            found.other.add(prefix + name)
+    others = ("ls-files", "-z", "--others", *which, "--exclude-standard")
+    with Git(place).asking(others, ("ls-files", "-z", "--stage")) as (untracked, staged):
+        for entry in staged.names():
+            words, _, name = entry.partition(b"\t")
+            if words.startswith(GITLINK):
+                inside.append(name)
+            elif not again:
+                found.tracked.add(prefix + name)
+        for name in untracked.names():
+            if name.endswith(b"/"):
+                inside.append(name[:-1])
+            else:
+                found.other.add(prefix + name)
     for name in dict.fromkeys(inside):
         if above.leaves_out(prefix + name):  # it may well be broken
             continue

@@ -1,74 +1,70 @@
 """Snapshots on their way: pushed to the user's repository at the head, fetched from it again, and kept by a ref here.
 
-git does the work, through `pit pipe` in the place of ssh; it sends what the head does not have yet.
+git does the work, over a connection of ours; it sends what the head does not have yet.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import shlex
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import IO
 
 from snakepit.client.aside import Repository, private_git
-from snakepit.client.client import Client
 from snakepit.client.git import Git
+from snakepit.client.reaching import FETCH, PUSH
 from snakepit.errors import SnakepitError, TooLarge
 
-ADDRESS = "ssh://pit/snapshots"
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import IO
+
+    from snakepit.client.reaching import Place
+
 INCOMING = "refs/pit/incoming/"
-_TOO_LARGE = re.compile(r"exceeds maximum allowed size", re.IGNORECASE)
-_IN_THE_WAY = re.compile(r"cannot lock ref|reference already exists|\.lock'|failed to update ref", re.IGNORECASE)
-_MISSING = re.compile(r"unable to read|bad object|missing (?:blob|tree|commit)|could not read|bad tree", re.IGNORECASE)
-_PROGRESS = re.compile(
-    r"(?:remote: )?(?:Enumerating|Counting|Compressing|Writing|Resolving|Unpacking|Receiving|Checking|Delta|Total) "
+# Patterns as texts: they are needed when something went wrong, and a start of pit shall not wait for them.
+_TOO_LARGE = r"exceeds maximum allowed size"
+_IN_THE_WAY = r"cannot lock ref|reference already exists|\.lock'|failed to update ref"
+_MISSING = r"unable to read|bad object|missing (?:blob|tree|commit)|could not read|bad tree"
+_NOISE = r"(?:remote: )*(?:fatal|error|Command failed|! \[remote rejected\])[: ]*"
+_PROGRESS = (
+    *("Enumerating ", "Counting ", "Compressing ", "Writing ", "Resolving "),
+    *("Unpacking ", "Receiving ", "Checking ", "Delta ", "Total "),
 )
-_NOISE = re.compile(r"(?:remote: )*(?:fatal|error|Command failed|! \[remote rejected\])[: ]*")
 
 
 def ref_of(job: int) -> str:
     return f"refs/pit/{job}"
 
 
-def through_pipe(client: Client, cwd: Path) -> dict[str, str]:
-    """What lets git talk to the head as this user, wherever it was started."""
-    words = [sys.executable, "-m", "snakepit.pit.main", "pipe", "-C", str(cwd), "git"]
-    token = {"PIT_USER": client.user, "PIT_TOKEN": client.token} if client.token else {}
-    return {"GIT_SSH_COMMAND": shlex.join(words), "GIT_SSH_VARIANT": "simple", "GIT_TERMINAL_PROMPT": "0", **token}
-
-
-def push(
-    repository: Repository, commit: str, address: str, env: dict[str, str], hear: Callable[[str], None] = lambda _: None
-) -> None:
+def push(repository: Repository, commit: str, to: Place, hear: Callable[[str], None] = lambda _: None) -> None:
     """The head has the commit and all it needs when this returns; `hear` gets git's words on how far it is."""
     git = private_git(repository)
     words = ["push", "--no-verify", "--no-signed", "--no-follow-tags", "--thin", "--progress", "--porcelain"]
     # Another may be sending the same at this moment; one that was killed at the head may have left a lock behind.
     for ref in (commit, commit, f"{commit}-{os.urandom(4).hex()}"):
-        code, said = _talk(git, [*words, address, f"{commit}:{INCOMING}{ref}"], env, hear)
+        with to.reach(PUSH) as (address, handles):
+            code, said = _talk(git, [*words, address, f"{commit}:{INCOMING}{ref}"], handles, hear)
         if code == 0:
             return
-        if not _IN_THE_WAY.search(said):
+        if not re.search(_IN_THE_WAY, said, re.IGNORECASE):
             break
-    if _TOO_LARGE.search(said):
+    if re.search(_TOO_LARGE, said, re.IGNORECASE):
         raise TooLarge(
             "the head does not take that much at once (its limit is maxSnapshotSize): "
             "add large files to .gitignore or .pitignore, or use --archive"
         )
-    if _MISSING.search(said):
+    if re.search(_MISSING, said, re.IGNORECASE):
         (repository.pit / "index").unlink(missing_ok=True)  # what was read before is gone: next time all is read again
     raise SnakepitError(f"the code could not be sent: {said}")
 
 
-def fetch(git: Git, address: str, ref: str, to: str, env: dict[str, str], depth: int = 0) -> None:
+def fetch(git: Git, source: Place, ref: str, to: str, depth: int = 0) -> None:
     more = [f"--depth={depth}"] if depth else []
     plain = ("--no-tags", "--no-recurse-submodules", "--no-write-fetch-head", "--no-auto-maintenance")
-    words = ["fetch", "--quiet", *plain, *more, address, f"+{ref}:{to}"]
-    code, said = _talk(git, words, env, lambda _: None)
+    with source.reach(FETCH) as (address, handles):
+        words = ["fetch", "--quiet", *plain, *more, address, f"+{ref}:{to}"]
+        code, said = _talk(git, words, handles, lambda _: None)
     if code != 0:
         raise SnakepitError(said)
 
@@ -105,13 +101,14 @@ def make_branch(repository: Repository, ref: str, commit: str) -> None:
     repository.git.ask("update-ref", "--no-deref", "-m", "pit run --branch", ref, commit, "0" * 40)
 
 
-def _talk(git: Git, words: list[str], env: dict[str, str], hear: Callable[[str], None]) -> tuple[int, str]:
+def _talk(git: Git, words: list[str], handles: tuple[int, ...], hear: Callable[[str], None]) -> tuple[int, str]:
     """Its exit code, and on one line what it said besides how far it was."""
     try:
         process = subprocess.Popen(
             git.argv(words),
             cwd=git.top,
-            env={**git.environment(), **env},
+            env={**git.environment(), "GIT_ALLOW_PROTOCOL": "fd:file", "GIT_TERMINAL_PROMPT": "0"},
+            pass_fds=handles,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -122,13 +119,13 @@ def _talk(git: Git, words: list[str], env: dict[str, str], hear: Callable[[str],
     with process:
         assert process.stderr is not None
         for line in _lines(process.stderr):
-            if _PROGRESS.match(line):
+            if line.removeprefix("remote: ").startswith(_PROGRESS):
                 hear(line)
             else:
-                said.append(_NOISE.sub("", line))
-    # git's own advice about ssh follows what the pipe said, and would only mislead.
+                said.append(re.sub(_NOISE, "", line))
+    # git's own advice is about ssh, and would only mislead.
     kept = [line for line in said if line and not line.startswith(_ADVICE)]
-    return process.returncode, "; ".join(dict.fromkeys(kept)) or f"git exited with code {process.returncode}"
+    return process.returncode, "; ".join(dict.fromkeys(kept)) or "the connection broke off"
 
 
 def _lines(stream: IO[bytes]) -> Iterator[str]:

@@ -12,11 +12,11 @@ import contextlib
 import os
 import stat
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from snakepit.client.aside import Aside, Repository, find_repository
-from snakepit.client.git import Git
+from snakepit.client.git import Asked, Git
 from snakepit.client.listing import Listing, listing
 from snakepit.client.secrets import looks_secret
 from snakepit.errors import SnakepitError
@@ -33,8 +33,7 @@ NOBODY = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(NamedTuple):
     repository: Repository
     commit: str  # what the job runs; the user's own commit where nothing differs from it
     tree: str
@@ -42,8 +41,7 @@ class Snapshot:
     notes: tuple[str, ...] = ()  # in words for people
 
 
-@dataclass(frozen=True, slots=True)
-class Concerns:
+class Concerns(NamedTuple):
     """What is asked about before anything of it is read."""
 
     secrets: tuple[str, ...] = ()
@@ -52,39 +50,39 @@ class Concerns:
     too_much: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(NamedTuple):
     file_bytes: int = FILE_LIMIT_BYTES
     total_bytes: int = TOTAL_LIMIT_BYTES
 
 
 def take(
-    repository: Repository, review: Callable[[Concerns], None] = lambda _: None, limits: Limits | None = None
+    repository: Repository,
+    review: Callable[[Concerns], None] = lambda _: None,
+    limits: Limits | None = None,
+    agreed: Callable[[], None] = lambda: None,
 ) -> Snapshot:
-    """`review` raises where the user does not agree; it is not called where there is nothing to agree to."""
+    """`review` raises where the user does not agree; it is not called where there is nothing to agree to. `agreed` is
+    told that there will be a snapshot, before its files are read."""
     try:
-        return _take(repository, review, limits or Limits())
+        return _take(repository, review, limits or Limits(), agreed)
     except OSError as problem:
         raise SnakepitError(
             f"cannot take a snapshot: {problem.strerror or problem} ({problem.filename or repository.top})"
         ) from None
 
 
-def _take(repository: Repository, review: Callable[[Concerns], None], limits: Limits) -> Snapshot:
-    found = listing(repository.top)
+def _take(
+    repository: Repository, review: Callable[[Concerns], None], limits: Limits, agreed: Callable[[], None]
+) -> Snapshot:
     with Aside.of(repository) as aside:
-        changes = _changes(aside, found.names)
+        with aside.git.asking(*_QUESTIONS) as ours:  # as many files to look at as there are in the listing
+            found = listing(repository.top)
+            changes = _changes(repository, found.names, ours)
         concerns = _concerns(repository, found, changes, limits)
         if concerns.secrets or concerns.large or concerns.too_much:
             review(concerns)
-        _bring_in(aside.git, changes)
-        try:
-            tree = aside.git.text("write-tree")
-        except SnakepitError:  # objects that our index knows are gone
-            aside.forget()
-            changes = _changes(aside, found.names)
-            _bring_in(aside.git, changes)
-            tree = aside.git.text("write-tree")
+        agreed()
+        tree = _tree(aside, found.names, changes)
         commit = _commit(aside.git, repository, tree)
         aside.keep(commit)
         loc = _changed_lines(aside.git, repository, tree, found.inner)
@@ -92,19 +90,36 @@ def _take(repository: Repository, review: Callable[[Concerns], None], limits: Li
     return Snapshot(repository, commit, tree, loc, notes)
 
 
-@dataclass(slots=True)
+def _tree(aside: Aside, names: set[bytes], changes: _Changes) -> str:
+    _bring_in(aside.git, changes)
+    try:
+        return aside.git.text("write-tree")
+    except SnakepitError:  # objects that our index knows are gone
+        aside.forget()
+    with aside.git.asking(*_QUESTIONS) as ours:
+        changes = _changes(aside.repository, names, ours)
+    _bring_in(aside.git, changes)
+    return aside.git.text("write-tree")
+
+
+# What our index has, and what of it is not as it is on disk.
+_QUESTIONS = (("ls-files", "-z"), ("diff-files", "-z", "--name-only"))
+
+
 class _Changes:
     """How our index differs from the disk."""
 
-    read: dict[bytes, os.stat_result] = field(default_factory=dict)
-    gone: list[bytes] = field(default_factory=list)
+    __slots__ = ("gone", "read")
+
+    def __init__(self, gone: list[bytes]) -> None:
+        self.gone = gone
+        self.read: dict[bytes, os.stat_result] = {}
 
 
-def _changes(aside: Aside, names: set[bytes]) -> _Changes:
-    known = set(aside.git.names("ls-files", "-z"))
-    differing = set(aside.git.names("diff-files", "-z", "--name-only"))
+def _changes(repository: Repository, names: set[bytes], ours: list[Asked]) -> _Changes:
+    known, differing = (set(asked.names()) for asked in ours)
     changes = _Changes(gone=sorted(known - names))
-    disk = _Disk(os.fsencode(aside.repository.top))
+    disk = _Disk(os.fsencode(repository.top))
     for name in sorted((names - known) | (differing & names)):
         status = disk.look(name)
         if status is not None:

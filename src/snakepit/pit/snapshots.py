@@ -10,6 +10,7 @@ from pathlib import Path
 from snakepit.client import sending
 from snakepit.client.aside import NoRepository, Repository, find_repository
 from snakepit.client.client import Client
+from snakepit.client.reaching import PUSH, Head
 from snakepit.client.snapshot import Concerns, Limits, Snapshot, take
 from snakepit.core.sizes import parse_size
 from snakepit.errors import BadRequest, SnakepitError
@@ -25,10 +26,14 @@ PATIENCE_S = 1.0
 def of_repository(repository: Repository, client: Client, arguments: Arguments, script: str | None) -> Source:
     branch = arguments.text("branch")
     ref = sending.check_branch(repository, branch) if branch is not None else ""
-    snapshot = take(repository, reviewer(arguments), limits())
-    for note in snapshot.notes:
-        render.talk(f"Note: {render.clean(note)}")
-    send(client, snapshot)
+    head = Head(client)
+    try:
+        snapshot = take(repository, reviewer(arguments), limits(), agreed=lambda: head.expect(PUSH))
+        for note in snapshot.notes:
+            render.talk(f"Note: {render.clean(note)}")
+        send(head, snapshot)
+    finally:
+        head.close()
 
     def submitted(number: int) -> None:
         sending.keep(repository, number, snapshot.commit)
@@ -38,21 +43,10 @@ def of_repository(repository: Repository, client: Client, arguments: Arguments, 
     return Source(_fields(snapshot), _lines(snapshot), _shown(snapshot), script=script, submitted=submitted)
 
 
-def send(client: Client, snapshot: Snapshot) -> None:
-    try:
-        _push(client, snapshot)
-    except SnakepitError as problem:
-        if "Log in again" not in problem.message:
-            raise
-        client.call("GET", "/users/~")  # asks for the password, which the pipe under git could not
-        _push(client, snapshot)
-
-
-def _push(client: Client, snapshot: Snapshot) -> None:
+def send(head: Head, snapshot: Snapshot) -> None:
     passing = _Passing()
     try:
-        env = sending.through_pipe(client, Path.cwd())
-        sending.push(snapshot.repository, snapshot.commit, sending.ADDRESS, env, passing)
+        sending.push(snapshot.repository, snapshot.commit, head, passing)
     finally:
         passing.close()
 

@@ -12,11 +12,16 @@ from snakepit.client import sending
 from snakepit.client.aside import ATTRIBUTES, NoRepository, Repository, find_repository
 from snakepit.client.entities import job_numbers
 from snakepit.client.git import Git
+from snakepit.client.reaching import Head, Here
 from snakepit.client.snapshot import take
 from snakepit.errors import NotFound, SnakepitError
 from snakepit.pit import render, session
 from snakepit.pit.arguments import Argument, Arguments, Command, Option, UsageError
 from snakepit.pit.snapshots import limits, repository_here, reviewer
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from snakepit.client.reaching import Place
 
 HISTORY = 2  # the snapshot and the commit it was made on, as in the job
 
@@ -56,7 +61,7 @@ def checkout(arguments: Arguments) -> int:
     number, target = _number(arguments.word("jobNumber")), Path(arguments.word("directory"))
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise SnakepitError(f"{target} is there already: a checkout needs a new or an empty directory")
-    address, ref, env = _where(number)
+    place, ref = _where(number)
     existed = target.is_dir()
     target.mkdir(parents=True, exist_ok=True)
     git = Git(target.resolve(), {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1"})
@@ -64,7 +69,7 @@ def checkout(arguments: Arguments) -> int:
         git.ask("init", "--quiet", "--template=", "--initial-branch=none", ".")
         (target / ".git" / "info").mkdir()
         (target / ".git" / "info" / "attributes").write_text(ATTRIBUTES)
-        sending.fetch(git, address, ref, ref, env, HISTORY)
+        sending.fetch(git, place, ref, ref, HISTORY)
         git.ask("checkout", "--quiet", "--detach", ref)
     except BaseException:
         _undo(target, existed)
@@ -82,14 +87,14 @@ def _undo(target: Path, existed: bool) -> None:
         target.rmdir()
 
 
-def _where(number: int) -> tuple[str, str, dict[str, str]]:
+def _where(number: int) -> tuple[Place, str]:
     """The nearest place that has the snapshot: this checkout, else the head."""
     here = find_repository(Path.cwd())
     if not isinstance(here, NoRepository) and number in sending.kept(here):
-        return f"file://{here.common}", sending.ref_of(number), {"GIT_ALLOW_PROTOCOL": "file"}
+        return Here(f"file://{here.common}"), sending.ref_of(number)
     client = session.open_client()
     _check_snapshot(client.job(number), number)
-    return sending.ADDRESS, sending.ref_of(number), sending.through_pipe(client, Path.cwd())
+    return Head(client), sending.ref_of(number)
 
 
 def _commit(repository: Repository, number: int) -> str:
@@ -99,8 +104,7 @@ def _commit(repository: Repository, number: int) -> str:
     client = session.open_client()
     job = client.job(number)
     _check_snapshot(job, number)
-    env = sending.through_pipe(client, Path.cwd())
-    sending.fetch(repository.git, sending.ADDRESS, sending.ref_of(number), sending.ref_of(number), env)
+    sending.fetch(repository.git, Head(client), sending.ref_of(number), sending.ref_of(number))
     return str(job["snapshot"])
 
 
