@@ -27,8 +27,12 @@ def me(cluster: Cluster) -> User:
 
 @pytest.fixture
 def pit(cluster: Cluster, me: User, tmp_path: Path) -> Pit:
-    """Logged in by the file, as a ProxyCommand finds it; ssh knows only this home."""
-    pit = Pit.of(cluster.serving, tmp_path)
+    return logged_in(cluster, tmp_path)
+
+
+def logged_in(cluster: Cluster, folder: Path) -> Pit:
+    """By the file, as a ProxyCommand finds it; ssh knows only this home."""
+    pit = Pit.of(cluster.serving, folder)
     pit.ok("login", PIT_USER="anna", PIT_PASSWORD=PASSWORD)
     pit.ok("ssh-config")
     return pit
@@ -84,6 +88,26 @@ def test_scp_sftp_and_rsync_carry_files(pit: Pit, job: int, tmp_path: Path) -> N
     assert b"a b.txt" in done.stdout, done
 
 
+def test_the_examples_of_the_help_carry_a_file(pit: Pit, job: int, tmp_path: Path) -> None:
+    """scp by sftp, as new ones do it, and of old; sftp itself; nothing of the system's sftp-server is needed."""
+    ssh(pit, f"pit-{job}", "cd $KEEP_DIR && echo weights > model.pt")
+    for name, words in (
+        ("scp", [f"pit-{job}:/data/rw/pit/keep/model.pt", "scp.pt"]),
+        ("scp", ["-O", f"pit-{job}:$KEEP_DIR/model.pt", "old-scp.pt"]),
+        ("sftp", ["-q", f"pit-{job}:/data/rw/pit/keep/model.pt", "sftp.pt"]),
+        ("rsync", ["-a", f"pit-{job}:/data/rw/pit/keep/model.pt", "rsync.pt"]),
+    ):
+        target = tmp_path / words[-1]
+        done = program(pit, name, *words[:-1], str(target))
+        assert (done.returncode, target.exists() and target.read_text()) == (0, "weights\n"), done
+    done = program(pit, "scp", str(tmp_path / "scp.pt"), f"pit-{job}:/data/rw/pit/keep/back.pt")
+    assert done.returncode == 0, done
+
+
+def test_files_made_by_it_are_as_open_as_those_of_the_job(pit: Pit, job: int, tmp_path: Path) -> None:
+    assert ssh(pit, f"pit-{job}", "umask") == pit.run("exec", str(job), "--", "bash", "-c", "umask").stdout.encode()
+
+
 def test_a_terminal_is_one(pit: Pit, job: int) -> None:
     done = program(pit, "ssh", "-tt", f"pit-{job}", "tty; stty size")
     assert done.returncode == 0, done
@@ -117,7 +141,7 @@ def test_only_those_who_may_go_inside_come_in(cluster: Cluster, job: int, tmp_pa
     cluster.user("eve")
     pit = Pit.of(cluster.serving, tmp_path)
     pit.ok("login", PIT_USER="eve", PIT_PASSWORD=PASSWORD)
-    assert "run pit ssh-config first" in pit.fails("pipe", "ssh", f"pit-{job}")
+    assert "run pit ssh-config first" in pit.fails("pipe", "ssh", f"pit-{job}", "eve")
     pit.ok("ssh-config")
     done = program(pit, "ssh", f"pit-{job}", "true")
     assert done.returncode == 255
@@ -126,7 +150,7 @@ def test_only_those_who_may_go_inside_come_in(cluster: Cluster, job: int, tmp_pa
 
 @pytest.mark.parametrize("name", ["pit-", "pit-x", "pit-1-2-3", "pit-1-x", "pit--1"])
 def test_a_name_that_is_no_job_is_refused(pit: Pit, name: str) -> None:
-    assert "not the name of a job" in pit.fails("pipe", "ssh", name)
+    assert "not the name of a job" in pit.fails("pipe", "ssh", name, "anna")
 
 
 def test_a_job_that_ended_is_said_to_have(pit: Pit, me: User) -> None:
@@ -144,6 +168,22 @@ def test_the_users_own_configuration_is_kept_and_included_once(pit: Pit) -> None
     assert main.read_text() == first
     assert (pit.home / ".ssh" / "pit" / "id_ed25519").stat().st_mode & 0o777 == 0o600
     assert "Host pit-*" in pit.ok("ssh-config", "--print")
+
+
+def test_it_works_into_jobs_that_nothing_confines(tmp_path: Path) -> None:
+    """There the job's user is an account of the node, whatever the name of the Snakepit user."""
+    with quiet_cluster() as cluster:
+        cluster.admin.call("POST", "/nodes/n0", {"isolation": "none"})
+        cluster.is_online()
+        me, pit = cluster.user("anna"), logged_in(cluster, tmp_path)
+        number = me.submit("sleep 10000")
+        me.reaches(number, RUNNING)
+        who = pit.ok("exec", str(number), "--", "id", "-u").encode()
+        assert ssh(pit, f"pit-{number}", "id -u; echo $JOB_NUMBER") == who + b"%d\n" % number
+        keep = ssh(pit, f"pit-{number}", "echo weights > $KEEP_DIR/model.pt; echo $KEEP_DIR").decode().strip()
+        for options in ([f"pit-{number}:{keep}/model.pt"], ["-O", f"pit-{number}:$KEEP_DIR/model.pt"]):
+            done = program(pit, "scp", *options, str(tmp_path / "model.pt"))
+            assert (done.returncode, (tmp_path / "model.pt").read_text()) == (0, "weights\n"), done
 
 
 def test_what_it_makes_is_closed_to_others(cluster: Cluster, tmp_path: Path) -> None:

@@ -21,22 +21,18 @@ unset SNAKEPIT_SCRIPT
 fail() { printf 'pit: %s\n' "$1" >&2; exit 1; }
 sshd=$(PATH=$PATH:/usr/sbin:/usr/local/sbin command -v sshd) || fail "sshd is not installed on the node of this job"
 command -v ssh-keygen > /dev/null || fail "ssh-keygen is not installed on the node of this job"
+before=$(umask)
 umask 077
 folder=$(mktemp -d "${TMPDIR:-/tmp}/pit-ssh.XXXXXX") || exit
 trap 'rm -rf -- "$folder"' EXIT
 trap 'exit 129' HUP TERM INT
 ssh-keygen -q -t ed25519 -N '' -C pit -f "$folder/host" || exit
 printf '%s\n' "$1" > "$folder/keys"
-server=
-for path in /usr/lib/openssh /usr/libexec/openssh /usr/lib/ssh /usr/libexec; do
-    [ -x "$path/sftp-server" ] && server=$path/sftp-server
-done
 {
     printf 'HostKey "%s"\nAuthorizedKeysFile "%s"\n' "$folder/host" "$folder/keys"
     printf '%s\n' 'UsePAM no' 'StrictModes no' 'PidFile none' 'PrintMotd no' 'PrintLastLog no' 'LogLevel ERROR'
     printf '%s\n' 'PasswordAuthentication no' 'KbdInteractiveAuthentication no' 'X11Forwarding no'
-    printf '%s\n' 'AcceptEnv LANG LC_* COLORTERM'
-    printf 'Subsystem sftp %s\n' "${server:-internal-sftp}"
+    printf '%s\n' 'AcceptEnv LANG LC_* COLORTERM' 'Subsystem sftp internal-sftp'
     printf 'SetEnv'
     while IFS= read -r -d '' pair; do
         case $pair in
@@ -47,16 +43,29 @@ done
     done < /proc/self/environ
     printf '\n'
 } > "$folder/config"
+# sshd lets in nobody but its own account. Where nothing confines the job, that has another name and perhaps no shell.
+command=("$sshd" -i -e -f "$folder/config")
+if [ "$(id -un)" != "$2" ]; then
+    printf '%s:x:%s:%s::%s:/bin/bash\n' "$2" "$(id -u)" "$(id -g)" "$HOME" | cat - /etc/passwd > "$folder/passwd"
+    chmod 644 "$folder/passwd"
+    within=(bwrap --die-with-parent --dev-bind / / --ro-bind "$folder/passwd" /etc/passwd --)
+    if "${within[@]}" true 2> /dev/null; then
+        command=("${within[@]}" "${command[@]}")
+    else
+        fail "nothing confines this job, and sshd lets only $(id -un) in, as whom it runs: ssh -l $(id -un) …"
+    fi
+fi
+umask "$before"
 # Beside us, as a trap would wait for what runs in the foreground, and a hangup leaves little time.
-"$sshd" -i -e -f "$folder/config" <&0 &
+"${command[@]}" <&0 &
 trap 'kill "$!" 2> /dev/null; exit 129' HUP TERM INT
 wait "$!"
 """
 
 
-def start_sshd(client: Client, job: int, worker: int, key: str) -> Execution:
-    """An sshd that speaks on the execution's streams and lets in who has the private half of `key`."""
-    return start(client, job, worker, carried.command_of("ssh", key), {carried.VARIABLE: SCRIPT})
+def start_sshd(client: Client, job: int, worker: int, key: str, user: str) -> Execution:
+    """An sshd that speaks on the execution's streams and lets in `user`, who has the private half of `key`."""
+    return start(client, job, worker, carried.command_of("ssh", key, user), {carried.VARIABLE: SCRIPT})
 
 
 def public_key(folder: str) -> str:
@@ -81,7 +90,7 @@ def host_entry(program: str, user: str, folder: str, directory: str | None) -> s
     connection, is not asked for."""
     where = f" -C {_quoted(directory)}" if directory else ""
     lines = [
-        f"ProxyCommand {_quoted(program)} pipe{where} ssh %n",
+        f"ProxyCommand {_quoted(program)} pipe{where} ssh %n %r",
         f"User {user}",
         f"IdentityFile {_quoted(os.path.join(folder, 'id_ed25519'))}",
         "IdentitiesOnly yes",

@@ -17,7 +17,7 @@ USAGE = """\
 Usage: pit pipe [-C <directory>] sftp <entity>
        pit pipe [-C <directory>] git <host> "git-receive-pack|git-upload-pack 'snapshots'"
        pit pipe [-C <directory>] rsync <entity> <path> <host> rsync --server ...
-       pit pipe [-C <directory>] ssh pit-<job>[-<worker>]
+       pit pipe [-C <directory>] ssh pit-<job>[-<worker>] <user>
 
 Carries the bytes of sftp, git or rsync through the service; the ssh command of such a program:
   sftp -D "pit pipe sftp home"
@@ -25,7 +25,7 @@ Carries the bytes of sftp, git or rsync through the service; the ssh command of 
   GIT_SSH_COMMAND="pit pipe git" GIT_SSH_VARIANT=simple git fetch ssh://pit/snapshots 'refs/pit/*:refs/pit/*'
   rsync -a --no-secluded-args -e "pit pipe rsync home data/images" images/ pit:.
 The ProxyCommand of ssh into a running job (pit ssh-config writes it):
-  ssh -o "ProxyCommand=pit pipe ssh %n" pit-190
+  ssh -o "ProxyCommand=pit pipe ssh %n %r" pit-190
 
 Entities: home, user:<name>, group:<name>, shared, job:<number>. <path> is percent-encoded and counts from the entity.
 Options:
@@ -63,8 +63,8 @@ def _carry(path: str, directory: str | None) -> int:
 
 def _ssh(words: list[str], directory: str | None) -> int:
     """What ssh says goes to an sshd inside the job; what that complains of is ours to say."""
-    if len(words) != 1:
-        raise UsageError("expected: pit pipe ssh pit-<job>[-<worker>]")
+    if len(words) != 2:
+        raise UsageError("expected: pit pipe ssh pit-<job>[-<worker>] <user>; pit ssh-config writes it")
     import os
 
     from snakepit.client.sshd import public_key, start_sshd, worker_of_host
@@ -73,7 +73,7 @@ def _ssh(words: list[str], directory: str | None) -> int:
     key = public_key(os.path.join(os.path.expanduser("~"), ".ssh", "pit"))
     with Client.from_files(directory) as client:
         try:
-            execution = start_sshd(client, job, worker, key)
+            execution = start_sshd(client, job, worker, key, words[1])
         except Unauthorized as problem:
             raise Unauthorized(f"{problem.message}. Log in again: pit login") from None
     return execution.run(0, 1, 2)

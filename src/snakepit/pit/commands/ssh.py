@@ -97,10 +97,16 @@ COMMANDS = (
         "lets ssh, scp, rsync and editors into running jobs",
         ssh_config,
         options=(Option("--print", "only prints what it would write"),),
-        examples=("pit ssh-config && ssh pit-190", "scp pit-190:'$KEEP_DIR/model.pt' .", "rsync -a pit-190:results/ ."),
+        examples=(
+            "pit ssh-config && ssh pit-190",
+            "scp pit-190:/data/rw/pit/keep/model.pt .",
+            "scp -O 'pit-190:$KEEP_DIR/model.pt' .",
+            "rsync -a pit-190:/data/rw/pit/keep/ results/",
+        ),
         notes="""
 It writes ~/.ssh/pit/config with a key of its own and includes it in ~/.ssh/config. pit-190 is worker 0 of job 190,
 pit-190-1 its worker 1. The connection goes through the service, as your token allows, to an sshd that runs in the job
-as the job's user for this one connection. In editors (VS Code Remote), choose the host pit-190.""",
+as the job's user for this one connection. scp, sftp and rsync take paths as the job sees them; the job's variables are
+understood by ssh itself, and by scp with -O. In editors (VS Code Remote), choose the host pit-190.""",
     ),
 )
