@@ -44,7 +44,7 @@ def test_a_job_runs_and_is_shown_in_the_original_shape(anna: httpx.Client) -> No
     assert (shown["outcome"], shown["exitCode"], shown["provisioning"]) == ("failed", 3, "Script")
     assert set(shown["since"]) == {"days", "hours", "minutes", "seconds"}
     assert shown["groups"] is False
-    assert [change["state"] for change in shown["stateChanges"]] == [0, 1, 2, 3, 4, 6, 7]
+    assert [change["state"] for change in shown["stateChanges"]] == [0, 2, 3, 4, 6, 7]
     assert [(p["groupIndex"], p["processIndex"], p["status"]) for p in shown["processes"]] == [(0, 0, 3)]
     assert [attempt["number"] for attempt in shown["attempts"]] == [0]
     assert datetime.fromisoformat(shown["date"]).tzinfo is not None

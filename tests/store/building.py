@@ -32,7 +32,7 @@ def bring(store: Store, job: int, *states: State, at: datetime = NOW) -> None:
     """Moves the job through these states."""
     for state in states:
         before = store.read_now(jobs.get, job).state
-        assert store.write_now(jobs.move, job, before, state, at)
+        assert store.write_now(jobs.move, job, before, [jobs.Step(state)], at)
 
 
 def two_processes() -> Placement:

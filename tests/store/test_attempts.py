@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 from snakepit.core.job import AttemptId, Cause, Ended, Outcome, ProcessId
-from snakepit.store import attempts, jobs
+from snakepit.store import attempts
 from snakepit.store.database import Store
-from snakepit.store.rows import AttemptRow, ProcessRow, Sample
+from snakepit.store.rows import AttemptRow, ProcessRow
 from tests.store.building import NOW, after, begin, submit, two_processes
 
 
@@ -24,15 +24,6 @@ def test_beginning_twice_is_beginning_once(store: Store) -> None:
     before = store.read_now(attempts.of_job, begin(store, job).job)
     begin(store, job)
     assert store.read_now(attempts.of_job, job) == before
-
-
-def test_attempts_are_numbered_and_the_job_knows_the_current_one(store: Store) -> None:
-    job = submit(store)
-    assert store.read_now(attempts.next_number, job) == 0
-    begin(store, job, attempt=0)
-    begin(store, job, attempt=store.read_now(attempts.next_number, job))
-    assert store.read_now(attempts.next_number, job) == 2
-    assert store.read_now(jobs.get, job).attempt == 1
 
 
 def test_a_process_runs_and_ends_and_the_first_word_wins(store: Store) -> None:
@@ -98,26 +89,5 @@ def test_tasks_of_an_array_have_attempts_of_their_own(store: Store) -> None:
     job = submit(store)
     begin(store, job, task=0)
     late = begin(store, job, task=5)
-    assert store.read_now(attempts.next_number, job, 5) == 1
-    assert store.read_now(attempts.next_number, job, 4) == 0
     store.write_now(attempts.end, late, Outcome.SUCCEEDED, "", NOW)
     assert [attempt.id.task for attempt, _ in store.read_now(attempts.live)] == [0]
-
-
-def test_usage_is_the_mean_of_all_looks_at_the_current_attempt(store: Store) -> None:
-    job = submit(store)
-    assert store.read_now(attempts.mean_usage, job) == (0.0, 0.0)
-    old = begin(store, job, attempt=0)
-    store.write_now(attempts.add_usage, [Sample(ProcessId(old, 0), 0, 1.0, 1.0)])
-    id = begin(store, job, attempt=1)
-    store.write_now(attempts.add_usage, [])
-    store.write_now(
-        attempts.add_usage,
-        [
-            Sample(ProcessId(id, 0), 0, 0.5, 0.25),
-            Sample(ProcessId(id, 1), 2, 0.25, 0.75),
-            Sample(ProcessId(id, 9), 0, 9, 9),
-        ],
-    )
-    store.write_now(attempts.add_usage, [Sample(ProcessId(id, 0), 0, 0.75, 0.5)])
-    assert store.read_now(attempts.mean_usage, job) == (0.5, 0.5)

@@ -9,7 +9,8 @@ from snakepit import errors
 from snakepit.core.job import Outcome, State, Until
 from snakepit.store import attempts, groups, jobs, schema
 from snakepit.store.database import Store
-from snakepit.store.rows import JobInput, JobRow, StateChange
+from snakepit.store.jobs import Step
+from snakepit.store.rows import JobInput, JobRow, StateChange, new_row
 from tests.store.building import NOW, after, begin, bring, new_job, submit, together
 
 ALL_THE_WAY = (State.PREPARING, State.WAITING, State.STARTING, State.RUNNING, State.CLEANING, State.DONE)
@@ -46,7 +47,7 @@ def test_a_job_is_found_as_it_was_submitted(store: Store) -> None:
         name: getattr(new, name) for name in shared - {"groups"}
     }
     assert job.groups == ("audio", "vision")
-    assert (job.state, job.since, job.created_at, job.ended_at, job.rank) == (State.NEW, NOW, NOW, None, 0)
+    assert (job.state, job.since, job.created_at, job.ended_at) == (State.NEW, NOW, NOW, None)
     given = store.read_now(jobs.input_of, id)
     assert given == JobInput(new.script, new.origin, "abc", b"\x00\xff", "/a b/c")
     assert store.read_now(jobs.state_changes, id) == [StateChange(State.NEW, NOW, "")]
@@ -102,9 +103,9 @@ def test_one_submission_sent_twice_at_once_is_one_job(store: Store) -> None:
 
 def test_a_move_counts_only_from_the_states_it_names(store: Store) -> None:
     job = submit(store)
-    assert not store.write_now(jobs.move, job, State.WAITING, State.STARTING, after(1))
-    assert store.write_now(jobs.move, job, {State.NEW, State.WAITING}, State.PREPARING, after(1), "because")
-    assert not store.write_now(jobs.move, 99, State.NEW, State.PREPARING, after(1))
+    assert not store.write_now(jobs.move, job, State.WAITING, [Step(State.STARTING)], after(1))
+    assert store.write_now(jobs.move, job, {State.NEW, State.WAITING}, [Step(State.PREPARING, "because")], after(1))
+    assert not store.write_now(jobs.move, 99, State.NEW, [Step(State.PREPARING)], after(1))
     found = store.read_now(jobs.get, job)
     assert (found.state, found.since, found.reason) == (State.PREPARING, after(1), "because")
     changes = [StateChange(State.NEW, NOW, ""), StateChange(State.PREPARING, after(1), "because")]
@@ -114,41 +115,55 @@ def test_a_move_counts_only_from_the_states_it_names(store: Store) -> None:
 def test_the_same_state_twice_changes_nothing(store: Store) -> None:
     job = submit(store)
     bring(store, job, State.PREPARING)
-    assert not store.write_now(jobs.move, job, {State.NEW, State.PREPARING}, State.PREPARING, after(9), "again")
-    assert not store.write_now(jobs.move, job, State.PREPARING, State.PREPARING, after(9), "again")
+    assert not store.write_now(jobs.move, job, {State.NEW, State.PREPARING}, [Step(State.PREPARING, "again")], after(9))
+    assert not store.write_now(jobs.move, job, State.PREPARING, [Step(State.PREPARING, "again")], after(9))
     assert store.read_now(jobs.get, job).since == NOW
     assert len(store.read_now(jobs.state_changes, job)) == 2
 
 
 def test_of_two_moves_at_once_one_wins(store: Store) -> None:
     job = submit(store)
-    won = together(store, *[lambda s: s.write(jobs.move, job, State.NEW, State.PREPARING, NOW)] * 4)
+    won = together(store, *[lambda s: s.write(jobs.move, job, State.NEW, [Step(State.PREPARING)], NOW)] * 4)
     assert sorted(won) == [False, False, False, True]
 
 
-def test_ranks_follow_the_order_of_waiting_and_a_failed_start_keeps_its_place(store: Store) -> None:
-    first, second = submit(store), submit(store)
-    bring(store, second, State.PREPARING, State.WAITING)
-    bring(store, first, State.PREPARING, State.WAITING)
-    assert store.write_now(jobs.move, first, State.WAITING, State.STARTING, NOW, allocation="n0[cuda 0]")
-    before = store.read_now(jobs.get, first).rank
-    assert before > store.read_now(jobs.get, second).rank
-    assert store.write_now(jobs.move, first, State.STARTING, State.WAITING, NOW, "disk full on n0", keep_rank=True)
-    again = store.read_now(jobs.get, first)
-    assert (again.rank, again.allocation, again.reason) == (before, "", "disk full on n0")
-    bring(store, first, State.STARTING, State.WAITING)
-    assert store.read_now(jobs.get, first).rank > before
+def test_a_failed_start_gives_back_what_it_was_given(store: Store) -> None:
+    job = submit(store)
+    bring(store, job, State.PREPARING, State.WAITING)
+    assert store.write_now(jobs.move, job, State.WAITING, [Step(State.STARTING, allocation="n0[cuda 0]")], NOW)
+    assert store.write_now(jobs.move, job, State.STARTING, [Step(State.WAITING, "disk full on n0", attempt=1)], NOW)
+    again = store.read_now(jobs.get, job)
+    assert (again.allocation, again.reason, again.attempt) == ("", "disk full on n0", 1)
+
+
+def test_several_steps_at_once_leave_a_trace_each(store: Store) -> None:
+    job = submit(store)
+    bring(store, job, State.PREPARING, State.WAITING, State.STARTING)
+    steps = [Step(State.RUNNING), Step(State.CLEANING, "exit code 3", Outcome.FAILED), Step(State.DONE)]
+    assert not store.write_now(jobs.move, job, State.WAITING, steps, after(1))
+    assert store.write_now(jobs.move, job, State.STARTING, steps, after(1))
+    row = store.read_now(jobs.get, job)
+    assert (row.state, row.outcome, row.reason, row.ended_at) == (State.DONE, Outcome.FAILED, "exit code 3", after(1))
+    assert [change.state for change in store.read_now(jobs.state_changes, job)][-3:] == [step.to for step in steps]
+
+
+def test_a_job_that_needs_no_preparation_waits_from_the_start(store: Store) -> None:
+    job, _ = store.write_now(jobs.insert, new_job(), NOW, "", State.WAITING)
+    assert store.read_now(jobs.get, job) == new_row(job, new_job(), State.WAITING, NOW)
+    assert [change.state for change in store.read_now(jobs.state_changes, job)] == [State.NEW, State.WAITING]
 
 
 def test_the_end_carries_outcome_time_and_the_reason_that_led_there(store: Store) -> None:
     job = submit(store)
     bring(store, job, State.PREPARING, State.WAITING)
-    assert store.write_now(jobs.move, job, State.WAITING, State.STARTING, NOW, allocation="n0[cuda 0]", attempt=1)
+    begun = Step(State.STARTING, allocation="n0[cuda 0]", attempt=1)
+    assert store.write_now(jobs.move, job, State.WAITING, [begun], NOW)
     bring(store, job, State.RUNNING)
-    stop = (State.RUNNING, State.STOPPING, after(1), "Stopped by user bert", Outcome.STOPPED)
-    assert store.write_now(jobs.move, job, *stop)
+    stop = Step(State.STOPPING, "Stopped by user bert", Outcome.STOPPED)
+    assert store.write_now(jobs.move, job, State.RUNNING, [stop], after(1))
     bring(store, job, State.CLEANING, at=after(2))
-    assert store.write_now(jobs.move, job, State.CLEANING, State.DONE, after(3), src_until=after(9), util_comp=0.5)
+    over = Step(State.DONE, src_until=after(9), util_comp=0.5)
+    assert store.write_now(jobs.move, job, State.CLEANING, [over], after(3))
     found = store.read_now(jobs.get, job)
     assert (found.outcome, found.ended_at, found.reason) == (Outcome.STOPPED, after(3), "Stopped by user bert")
     assert (found.allocation, found.attempt, found.src_until, found.util_comp) == ("n0[cuda 0]", 1, after(9), 0.5)
@@ -157,7 +172,7 @@ def test_the_end_carries_outcome_time_and_the_reason_that_led_there(store: Store
 def test_a_reason_of_any_length_and_any_characters_is_kept(store: Store) -> None:
     job = submit(store)
     long = "words " * 20_000 + "\0 \udcff Ω"
-    assert store.write_now(jobs.move, job, State.NEW, State.PREPARING, NOW, long)
+    assert store.write_now(jobs.move, job, State.NEW, [Step(State.PREPARING, long)], NOW)
     kept = store.read_now(jobs.get, job).reason
     assert kept.startswith("words words")
     assert kept.endswith("\N{REPLACEMENT CHARACTER} ? Ω")
@@ -194,12 +209,10 @@ def test_only_an_ended_job_is_removed_and_then_wholly(store: Store) -> None:
     assert {table.name: store.read_now(rows_in, table) for table in belonging if store.read_now(rows_in, table)} == {}
 
 
-def test_usage_and_the_date_of_src_are_set_on_the_side(store: Store) -> None:
+def test_the_date_of_src_is_set_on_the_side(store: Store) -> None:
     job = submit(store)
-    store.write_now(jobs.set_usage, job, 0.25, 0.75)
     store.write_now(jobs.set_src_until, job, after(5))
-    found = store.read_now(jobs.get, job)
-    assert (found.util_comp, found.util_mem, found.src_until) == (0.25, 0.75, after(5))
+    assert store.read_now(jobs.get, job).src_until == after(5)
 
 
 def test_a_number_too_large_to_store_is_a_bad_request(store: Store) -> None:

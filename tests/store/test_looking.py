@@ -102,7 +102,7 @@ def test_the_status_has_three_parts_in_their_orders(store: Store) -> None:
         bring(store, submit(store), *way, at=after(2 + number))
     status = store.read_now(jobs.status, 3)
     assert [job.id for job in status.running] == [2, 3, 8]
-    assert [job.id for job in status.waiting] == [5, 4, 6, 1]
+    assert [job.id for job in status.waiting] == [4, 5, 6, 1]
     assert [job.id for job in status.done] == [11, 10, 9]
     assert [job.id for job in store.read_now(jobs.status).done] == [11, 10, 9, 7]
     assert [job.id for job in store.read_now(jobs.live)] == list(range(1, 9))

@@ -18,6 +18,7 @@ class Event(enum.StrEnum):
 
     PREPARE = "prepare"
     PREPARED = "prepared"
+    READY = "ready"  # there is nothing to prepare beforehand
     PLACE = "place"
     STARTED = "started"
     PUT_BACK = "put back"  # a create failed: wait again
@@ -29,6 +30,7 @@ class Event(enum.StrEnum):
 
 TABLE: dict[tuple[State, Event], State] = {
     (State.NEW, Event.PREPARE): State.PREPARING,
+    (State.NEW, Event.READY): State.WAITING,
     (State.NEW, Event.STOP): State.DONE,
     (State.PREPARING, Event.PREPARED): State.WAITING,
     (State.PREPARING, Event.ENDED): State.CLEANING,
@@ -44,6 +46,7 @@ TABLE: dict[tuple[State, Event], State] = {
     (State.STOPPING, Event.ENDED): State.CLEANING,
     (State.CLEANING, Event.CLEANED): State.DONE,
     (State.CLEANING, Event.RETRY): State.PREPARING,
+    (State.CLEANING, Event.READY): State.WAITING,
 }
 
 STOPPABLE = frozenset(state for state, event in TABLE if event is Event.STOP)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
-import itertools
 from collections.abc import Callable
 
 from snakepit.core import lifecycle
@@ -27,7 +26,7 @@ from snakepit.store.rows import JobInput, JobRow
 MOST_START_FAILURES = 3
 START_PAUSES_S = (2, 20)  # a full disk or a lost mount is not mended in a moment
 MOST_STARTS = 200  # in one turn: what happens meanwhile is not kept waiting
-MOST_SCRIPT_PREPARATIONS = 16  # script-only jobs need no program and no clone: they do not take anybody's slot
+SMALL_SCRIPT = 10_000  # what is kept in memory for a job that waits
 UNFULFILLABLE = "Cluster cannot fulfill resource request anymore"
 
 
@@ -60,8 +59,10 @@ class Decisions:
         if row.id in self._live.jobs or row.state is State.DONE:
             return
         job = self._adopt(row)
-        job.given = given
-        self._live.to_prepare(job)
+        if given is not None and len(given.script) <= SMALL_SCRIPT:
+            job.given = given
+        changes.news = True
+        self._take_up(changes, job)
 
     def prepared(self, changes: Changes, id: int, attempt_number: int, problem: str) -> None:
         job = self._live.jobs.get(id)
@@ -69,8 +70,6 @@ class Decisions:
             return
         job.preparing = None
         self._live.preparing.pop(id, None)
-        if job.state is State.NEW:
-            changes.move(job, Event.PREPARE)
         if job.state is State.STOPPING:
             changes.move(job, Event.ENDED)
             self._finish(changes, job)
@@ -139,11 +138,11 @@ class Decisions:
         process = next((each for each in attempt.processes if each.id == id), None)
         if process is None or process.ended is not None:
             return
-        if job.state is State.STARTING and ended.cause is not Cause.LOST:
-            self._now_running(changes, job, attempt)
         if not ended.at:
             ended = Ended(ended.cause, ended.code, ended.note, ended.result, changes.now.timestamp())
         process.ended = ended
+        if job.state is State.STARTING and ended.cause is not Cause.LOST:
+            self._now_running(changes, job, attempt)
         changes.write(job.id, attempts.process_ended, id, ended, self._books.open(job.id).length(id))
         changes.after.append(lambda: self._say_ended(id, ended))
         self._maybe_over(changes, job, attempt)
@@ -166,11 +165,11 @@ class Decisions:
             return self._finish(changes, job)
         job.attempt, job.outcome, job.wished = None, None, None
         job.attempt_number += 1
-        changes.move(job, Event.RETRY, f"attempt {job.attempt_number}: {job.reason}", attempt=job.attempt_number)
         number = job.attempt_number
+        event = Event.READY if job.row.script_only else Event.RETRY
+        changes.move(job, event, f"attempt {number}: {job.reason}", attempt=number)
         changes.after.append(lambda: self._books.say(job.id, "daemon", f"Trying again: attempt {number + 1}"))
-        self._live.to_prepare(job)
-        return None
+        return self._take_up(changes, job)
 
     def call(self, changes: Changes, function: Callable[[Changes], None], answer: asyncio.Future[None]) -> None:
         """Something the loop itself wants done in its turn."""
@@ -219,10 +218,14 @@ class Decisions:
     def _take_up(self, changes: Changes, job: LiveJob) -> None:
         attempt = job.attempt
         match job.state:
+            case State.NEW if job.row.script_only:
+                changes.move(job, Event.READY)
+                self._take_up(changes, job)
             case State.NEW | State.PREPARING:
-                self._live.to_prepare(job)
+                self._live.new[job.id] = job
             case State.WAITING:
                 self._live.enqueue(job)
+                self._replan = True
             case State.STARTING | State.RUNNING | State.STOPPING if attempt is not None:
                 # The nodes say the rest when they are online.
                 self._live.free.take(attempt.placement)
@@ -240,23 +243,16 @@ class Decisions:
 
     def _prepare_next(self, changes: Changes) -> None:
         live = self._live
-        busy = live.preparing.values()
-        room = MOST_SCRIPT_PREPARATIONS - sum(job.script_only for job in busy)
-        chosen = list(itertools.islice(live.new_scripts.values(), max(0, room)))
         if live.new:
-            users = [job.row.user for job in busy if not job.script_only]
+            users = [job.row.user for job in live.preparing.values()]
             waiting = [(job.id, job.row.user) for job in live.new.values()]
-            numbers = next_preparations(waiting, users, self._settings.max_parallel_prep)
-            chosen += [live.new[number] for number in numbers]
-        for job in chosen:
-            self._prepare(changes, job)
+            for number in next_preparations(waiting, users, self._settings.max_parallel_prep):
+                self._prepare(changes, live.new[number])
 
     def _prepare(self, changes: Changes, job: LiveJob) -> None:
-        if job.state is State.NEW and not job.script_only:
-            # A script-only job is prepared in a moment: its PREPARING is written down together with what follows.
+        if job.state is State.NEW:
             changes.move(job, Event.PREPARE)
         self._live.new.pop(job.id, None)
-        self._live.new_scripts.pop(job.id, None)
         self._live.preparing[job.id] = job
 
         def go() -> None:
@@ -286,7 +282,8 @@ class Decisions:
     def _now_running(self, changes: Changes, job: LiveJob, attempt: LiveAttempt) -> None:
         changes.move(job, Event.STARTED)
         for process in attempt.processes:
-            changes.write(job.id, attempts.process_running, process.id)
+            if process.ended is None:
+                changes.write(job.id, attempts.process_running, process.id)
 
     def end(self, changes: Changes, job: LiveJob, reason: str) -> None:
         before = job.state
@@ -369,7 +366,7 @@ class Decisions:
         self._forget(job)
 
     def _forget(self, job: LiveJob) -> None:
-        for where in (self._live.jobs, self._live.new, self._live.new_scripts, self._live.preparing):
+        for where in (self._live.jobs, self._live.new, self._live.preparing):
             where.pop(job.id, None)
 
     def _say_ended(self, id: ProcessId, ended: Ended) -> None:

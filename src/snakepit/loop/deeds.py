@@ -19,12 +19,13 @@ from snakepit.engines.base import Created, Go, Granted, Launch
 from snakepit.errors import EngineError, NotNow, Rejected, SnakepitError, Unreachable
 from snakepit.loop.live import LiveAttempt, LiveJob, LiveNode, LiveProcess
 from snakepit.loop.logbook import LogBooks
-from snakepit.source.layout import intact
+from snakepit.source.layout import intact, prepared
 from snakepit.source.provision import Work
 from snakepit.store import jobs
 from snakepit.store.database import Store
 
 log = logging.getLogger(__name__)
+RUNNING_AFTER_S = 0.02  # one that is over before costs no transaction of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +69,10 @@ class Deeds:
         provision: Provision,
         settings: LoopSettings,
         tell: Tell,
+        later: Later,
     ) -> None:
         self._store, self._nodes, self._books = store, nodes, books
-        self._provision, self._settings, self._tell = provision, settings, tell
+        self._provision, self._settings, self._tell, self._later = provision, settings, tell, later
 
     async def prepare(self, job: LiveJob) -> None:
         """Build the job's directory; the loop hears `prepared` with a problem, or without one."""
@@ -115,8 +117,8 @@ class Deeds:
     async def start(self, job: LiveJob, attempt: LiveAttempt) -> None:
         """Create every process; when all stand, let all go. `gone` is set before the first go leaves."""
         try:
-            if not intact(self._settings.root, job.id):
-                await self._provide(job)  # the head was restarted since: what it had not yet put on the disk is gone
+            if not self._stands(job):
+                await self._provide(job)
             async with asyncio.timeout(self._settings.max_start_s):
                 created = await self._create(job, attempt)
         except Rejected as error:
@@ -130,9 +132,9 @@ class Deeds:
         except OSError as error:
             return self._tell("start_failed", attempt.id, f"on the head: {error.strerror or error}", "", False)
         if not attempt.gone:
-            self._books.say(job.id, "daemon", "Pit daemon started")
-            for process in attempt.processes:
-                self._books.say(job.id, f"worker {process.id.process}", f"Worker {process.id.process} started")
+            workers = [process.id.process for process in attempt.processes]
+            begun = [(f"worker {worker}", f"Worker {worker} started") for worker in workers]
+            self._books.open(job.id).say_all([("daemon", "Pit daemon started"), *begun])
         attempt.gone = True
         try:
             await asyncio.gather(
@@ -142,8 +144,14 @@ class Deeds:
             return self._tell("start_interrupted", attempt.id)
         except EngineError as error:
             return self._tell("start_failed", attempt.id, error.message, "", False)
-        self._tell("started", attempt.id)
+        self._later(RUNNING_AFTER_S, "started", attempt.id)
         return None
+
+    def _stands(self, job: LiveJob) -> bool:
+        """Whether the job's directory is there. One that is only a script gets it now; of another one, what the head
+        had not yet put on the disk is gone when it was restarted since."""
+        root = self._settings.root
+        return prepared(root, job.id, job.attempt_number) if job.row.script_only else intact(root, job.id)
 
     async def stop(self, attempt: LiveAttempt, cause: Cause, note: str) -> None:
         """Ask every node to end its processes; what never ran is told as ended here."""

@@ -19,6 +19,7 @@ from snakepit.core.resources import Node
 from snakepit.core.schedule import Queue, Waiting
 from snakepit.engines.base import Engine
 from snakepit.store import jobs
+from snakepit.store.jobs import Step
 from snakepit.store.rows import JobInput, JobRow, NodeRow
 
 
@@ -73,11 +74,6 @@ class LiveJob:
     def id(self) -> int:
         return self.row.id
 
-    @property
-    def script_only(self) -> bool:
-        """Nothing to fetch or to copy: preparing it is a matter of a moment."""
-        return self.row.source == "script" and self.row.continues is None
-
 
 @dataclass(slots=True)
 class LiveNode:
@@ -104,7 +100,6 @@ class Live:
     groups_of: dict[str, frozenset[str]] = field(default_factory=dict)
     aliases: dict[str, str] = field(default_factory=dict)
     new: dict[int, LiveJob] = field(default_factory=dict)  # to be prepared, in their order
-    new_scripts: dict[int, LiveJob] = field(default_factory=dict)  # the same, where nothing is to be fetched
     preparing: dict[int, LiveJob] = field(default_factory=dict)
 
     def who(self, user: str) -> Who:
@@ -123,12 +118,18 @@ class Live:
             if job.attempt is not None and any(True for _ in job.attempt.on(node))
         ]
 
-    def to_prepare(self, job: LiveJob) -> None:
-        (self.new_scripts if job.script_only else self.new)[job.id] = job
-
     def enqueue(self, job: LiveJob) -> None:
         """The job's number is its rank: a slow preparation or a second attempt keeps its place."""
         self.queue.add(Waiting(job.id, 0, job.who, job.request, job.id, job.row.priority, job.avoid))
+
+
+@dataclass(slots=True)
+class Way:
+    """The steps a job goes in one turn, from the state it was in before."""
+
+    job: int
+    begun_in: State
+    steps: list[Step]
 
 
 @dataclass(slots=True)
@@ -141,6 +142,8 @@ class Changes:
     acts: list[Awaitable[None]] = field(default_factory=list)
     answers: list[tuple[asyncio.Future[None], BaseException | None]] = field(default_factory=list)
     done: list[int] = field(default_factory=list)
+    news: bool = False  # something that is written down already
+    _ways: dict[int, Way] = field(default_factory=dict)
 
     def write(self, job: int | None, function: Callable[..., Any], *args: Any) -> None:
         """`function(connection, *args)`; it concerns `job`, or none."""
@@ -151,7 +154,11 @@ class Changes:
     ) -> State:
         """Follow the table, in memory and on the disk."""
         to = follow(job.state, event)
-        self.write(job.id, _move, job.id, job.state, to, self.now, reason, outcome, fields)
+        way = self._ways.get(job.id)
+        if way is None:
+            way = self._ways[job.id] = Way(job.id, job.state, [])
+            self.write(job.id, _go, way, self.now)
+        way.steps.append(Step(to, reason, outcome, **fields))
         job.state = to
         if reason or to < State.STOPPING:
             job.reason = reason
@@ -162,26 +169,19 @@ class Changes:
         return to
 
 
-def _move(
-    c: Any,
-    id: int,
-    expected: State,
-    to: State,
-    now: dt.datetime,
-    reason: str,
-    outcome: Outcome | None,
-    fields: dict[str, Any],
-) -> None:
-    if not jobs.move(c, id, expected, to, now, reason=reason, outcome=outcome, **fields):
-        raise RowMoved(id, expected, to)
+def _go(c: Any, way: Way, now: dt.datetime) -> None:
+    if not jobs.move(c, way.job, way.begun_in, way.steps, now):
+        raise RowMoved(way)
 
 
 class RowMoved(Exception):
     """Somebody else changed the job's row; the loop reads it again."""
 
-    def __init__(self, job: int, expected: State, to: State) -> None:
-        super().__init__(f"job {job} was no longer {expected.name} when it should become {to.name}")
-        self.job = job
+    def __init__(self, way: Way) -> None:
+        super().__init__(
+            f"job {way.job} was no longer {way.begun_in.name} when it should become {way.steps[-1].to.name}"
+        )
+        self.job = way.job
 
 
 def apply(c: Any, writes: list[tuple[int | None, Callable[..., Any], tuple[Any, ...]]]) -> list[int]:

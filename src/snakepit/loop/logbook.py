@@ -16,7 +16,7 @@ import os
 import re
 import stat
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 
 from snakepit.core.job import ProcessId
@@ -56,10 +56,15 @@ class LogBook:
 
     def say(self, source: str, text: str, at: float | None = None) -> None:
         """One or more lines of our own. A full disk costs the line, not the job."""
+        self.say_all([(source, text)], at)
+
+    def say_all(self, words: Sequence[tuple[str, str]], at: float | None = None) -> None:
+        """Several, each with its source, in one go."""
         for _ in range(ATTEMPTS):
             with contextlib.suppress(OSError):
                 with self._writing():
-                    self._append(source, [line.encode(errors="replace") for line in text.splitlines() or [""]], at)
+                    for source, text in words:
+                        self._append(source, [line.encode(errors="replace") for line in text.splitlines() or [""]], at)
                 return
 
     def length(self, process: ProcessId) -> int:

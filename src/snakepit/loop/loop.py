@@ -45,12 +45,12 @@ class Loop:
         self._store, self._settings, self._clock = store, settings, clock
         self._live = Live(Free([], {}))
         self.log = LogBooks(settings.root)
-        self._deeds = Deeds(store, self._live.nodes, self.log, provision, settings, self.tell)
+        self._deeds = Deeds(store, self._live.nodes, self.log, provision, settings, self.tell, self.tell_later)
         self._decisions = Decisions(self._live, self._deeds, self.log, settings, self.tell, self.tell_later)
         self._meetings = Meetings(self._live, self._deeds, self._decisions)
         self.nodes = Nodes(self, store, self._live, engine_for, clock)
         self._inbox: list[tuple[str, tuple[Any, ...]]] = []
-        self._fresh: list[int] = []
+        self._fresh: set[int] = set()
         self._something = asyncio.Event()
         self._tasks: set[asyncio.Future[Any]] = set()
         self._turning: asyncio.Task[None] | None = None
@@ -91,10 +91,10 @@ class Loop:
         if tasks:
             await asyncio.wait(tasks, timeout=10)
 
-    def submitted(self, job: int) -> None:
-        """The job is in the database."""
-        self._fresh.append(job)
-        self._something.set()
+    def submitted(self, row: JobRow, given: JobInput | None = None) -> None:
+        """The job is in the database, as `row` says."""
+        self._fresh.add(row.id)
+        self.tell("submitted", row, given)
 
     async def stop(self, job: int, reason: str) -> None:
         await self.ask("stop", job, reason)
@@ -266,16 +266,14 @@ class Loop:
 
     async def _turn(self) -> None:
         changes = Changes(self._clock())
-        fresh, self._fresh = self._fresh, []
         inbox, self._inbox = self._inbox, []
-        for row, given in await self._store.read(_find_all, fresh) if fresh else ():
-            self._decisions.submitted(changes, row, given)
         for handler, args in (*inbox, ("decide", ())):
             try:
                 found = getattr(self._decisions, handler, None) or getattr(self._meetings, handler)
                 found(changes, *args)
             except Exception:
-                log.exception("could not take in %s%r", handler, args)
+                log.exception("could not take in %s", handler)  # its arguments may hold what is secret
+        self._fresh.clear()  # they are live now
         await self._write_down(changes)
         self._act(changes)
 
@@ -322,7 +320,7 @@ class Loop:
                 waiter.set()
         for deed in changes.acts:
             self.spawn(asyncio.ensure_future(deed))
-        if changes.writes:
+        if changes.writes or changes.news:
             self._version += 1
             self._versioned.set()
             self._versioned = asyncio.Event()
@@ -375,12 +373,6 @@ class Loop:
         self.forget_fits()
         groups_of = {row.id: row.groups for row in await self._store.read(users.all)}
         return groups_of, await self._store.read(aliases.all)
-
-
-def _find_all(c: Any, ids: list[int]) -> list[tuple[JobRow, JobInput | None]]:
-    """With what a script-only job is prepared from, which is small and wanted at once."""
-    rows = [row for row in (jobs.find(c, id) for id in ids) if row is not None]
-    return [(row, jobs.input_of(c, row.id) if row.source == "script" else None) for row in rows]
 
 
 def _process(row: ProcessRow) -> LiveProcess:

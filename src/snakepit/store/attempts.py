@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Executable, Table, and_, bindparam, func, select
+from sqlalchemy import ColumnElement, Connection, Executable, Table, and_, bindparam, select
 
 from snakepit.core.job import AttemptId, Ended, Outcome, ProcessId
 from snakepit.core.placement import Grant, Placed, Placement
-from snakepit.store.rows import AttemptRow, ProcessRow, Sample
-from snakepit.store.schema import attempts, grants, jobs, tasks
+from snakepit.store.rows import AttemptRow, ProcessRow
+from snakepit.store.schema import attempts, grants, tasks
 from snakepit.store.schema import processes as table
 from snakepit.store.statements import insert_all, insert_by
 
@@ -23,8 +23,6 @@ STARTING, RUNNING, ENDED = "starting", "running", "ended"
 def begin(c: Connection, id: AttemptId, placement: Placement, now: datetime) -> None:
     """Writes down the attempt and what it was given, before anything is done. Doing it again changes nothing."""
     c.execute(_new_task(c.dialect.name), _key(id))
-    if id.task == 0:
-        c.execute(_SET_CURRENT, {"b_job": id.job, "attempt": id.attempt})
     insert_all(c, attempts, [_key(id) | {"started_at": now, "reason": ""}])
     placed = list(enumerate(placement.processes))
     insert_all(c, table, (_new_process(ProcessId(id, number), process) for number, process in placed))
@@ -33,13 +31,6 @@ def begin(c: Connection, id: AttemptId, placement: Placement, now: datetime) -> 
         grants,
         (_new_grant(ProcessId(id, number), grant) for number, process in placed for grant in process.grants),
     )
-
-
-def next_number(c: Connection, job: int, task: int = 0) -> int:
-    """The number of the task's next attempt: 0 for the first."""
-    which = select(func.max(attempts.c.attempt)).where(attempts.c.job == job, attempts.c.task == task)
-    last: int | None = c.execute(which).scalar()
-    return 0 if last is None else last + 1
 
 
 def find(c: Connection, id: AttemptId) -> AttemptRow | None:
@@ -87,24 +78,6 @@ def end(c: Connection, id: AttemptId, outcome: Outcome | None, reason: str, now:
         return False
     c.execute(_END_TASK, over)
     return True
-
-
-def add_usage(c: Connection, samples: Iterable[Sample]) -> None:
-    """Adds looks at cards to the sums of their grants, all in one statement."""
-    rows = [
-        _at_process(sample.process) | {"b_index": sample.index, "compute": sample.compute, "memory": sample.memory}
-        for sample in samples
-    ]
-    if rows:
-        c.execute(_ADD_USAGE, rows)
-
-
-def mean_usage(c: Connection, job: int) -> tuple[float, float]:
-    """How busy and how full the cards of the job's current attempt were on average, each 0..1; zeros if unknown."""
-    sums = select(func.sum(grants.c.compute_sum), func.sum(grants.c.memory_sum), func.sum(grants.c.samples))
-    current = select(jobs.c.attempt).where(jobs.c.id == job).scalar_subquery()
-    compute, memory, count = c.execute(sums.where(grants.c.job == job, grants.c.attempt == current)).one()
-    return (float(compute) / int(count), float(memory) / int(count)) if count else (0.0, 0.0)
 
 
 def _with_processes(
@@ -185,18 +158,8 @@ def _new_task(dialect: str) -> Executable:
     )
 
 
-_SET_CURRENT = jobs.update().where(jobs.c.id == bindparam("b_job"))
 _CREATED = table.update().where(_keyed(table))
 _RUNNING = table.update().where(_keyed(table), table.c.phase == STARTING)
 _ENDED = table.update().where(_keyed(table), table.c.phase != ENDED)
 _END = attempts.update().where(_keyed(attempts), attempts.c.ended_at.is_(None))
 _END_TASK = tasks.update().where(_keyed(tasks, "job", "task", "attempt"))
-_ADD_USAGE = (
-    grants.update()
-    .where(_keyed(grants))
-    .values(
-        compute_sum=grants.c.compute_sum + bindparam("compute"),
-        memory_sum=grants.c.memory_sum + bindparam("memory"),
-        samples=grants.c.samples + 1,
-    )
-)

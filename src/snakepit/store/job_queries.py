@@ -74,7 +74,7 @@ def status(c: Connection, done_limit: int = 20) -> Status:
     over = _rows(c, _JOBS.where(jobs.c.state == State.DONE).order_by(*_NEWEST).limit(done_limit))
     done = sorted(by_state[State.CLEANING] + over, key=lambda job: (job.since, job.id), reverse=True)
     running = by_state[State.STARTING] + by_state[State.RUNNING] + by_state[State.STOPPING]
-    waiting = sorted(by_state[State.WAITING], key=lambda job: (job.rank, job.id))
+    waiting = sorted(by_state[State.WAITING], key=lambda job: (-job.priority, job.id))
     return Status(
         running=tuple(sorted(running, key=lambda job: job.id)),
         waiting=(*waiting, *by_state[State.PREPARING], *by_state[State.NEW]),

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from typing import Any
@@ -30,13 +31,13 @@ from snakepit.store.job_queries import (
     state_changes,
     status,
 )
-from snakepit.store.meta import next_number
 from snakepit.store.rows import NewJob
 from snakepit.store.schema import job_exec_groups, job_groups, job_inputs, jobs
 from snakepit.store.schema import state_changes as changes
 from snakepit.store.statements import insert_all, insert_by, link
 
 __all__ = (
+    "Step",
     "archives",
     "delete",
     "done_before",
@@ -53,7 +54,6 @@ __all__ = (
     "set_exec_group",
     "set_group",
     "set_src_until",
-    "set_usage",
     "src_due",
     "state_changes",
     "status",
@@ -62,13 +62,18 @@ __all__ = (
 # What the service makes of the submission, which may differ when the same submission comes again.
 DERIVED = ("groups", "provisioning", "origin_shown", "diff_loc")
 COPIED = tuple(name for name in NewJob.__slots__ if name in jobs.c)
-UNTOUCHED: dict[str, Any] = {"reason": "", "rank": 0, "allocation": "", "attempt": 0, "util_comp": 0.0, "util_mem": 0.0}
+UNTOUCHED: dict[str, Any] = {"reason": "", "allocation": "", "attempt": 0, "util_comp": 0.0, "util_mem": 0.0}
 
 
-def insert(c: Connection, new: NewJob, now: datetime, idempotency_key: str = "") -> tuple[int, bool]:
-    """The job's number, and whether it was made now: the same user and key give the same job again."""
+def insert(
+    c: Connection, new: NewJob, now: datetime, idempotency_key: str = "", state: State = State.NEW
+) -> tuple[int, bool]:
+    """The job's number, and whether it was made now: the same user and key give the same job again.
+
+    One that needs no preparation is WAITING from the start.
+    """
     values = {name: getattr(new, name) for name in COPIED} | UNTOUCHED
-    values |= {"state": State.NEW, "since": now, "created_at": now}
+    values |= {"state": state, "since": now, "created_at": now}
     values |= {"idempotency_key": idempotency_key or None, "body_hash": _body_hash(new) if idempotency_key else None}
     job: int | None = c.execute(_insert_unless_known(c.dialect.name), values).scalar()
     if job is None:
@@ -76,52 +81,52 @@ def insert(c: Connection, new: NewJob, now: datetime, idempotency_key: str = "")
     script = new.script.encode("utf-8", "surrogatepass")
     given = {"job": job, "script": script, "origin": new.origin, "hash": new.hash, "diff": new.diff}
     c.execute(_INSERT_INPUT, given | {"archive": new.archive})
-    c.execute(_INSERT_CHANGE, {"job": job, "state": State.NEW, "since": now, "reason": ""})
+    states = [State.NEW] if state is State.NEW else [State.NEW, state]
+    c.execute(_INSERT_CHANGE, [{"job": job, "state": each, "since": now, "reason": ""} for each in states])
     if new.groups:
         group_table.require(c, new.groups)
         insert_all(c, job_groups, ({"job": job, "group": group} for group in new.groups))
     return job, True
 
 
-def move(
-    c: Connection,
-    id: int,
-    expected: State | Collection[State],
-    to: State,
-    now: datetime,
-    reason: str = "",
-    outcome: Outcome | None = None,
-    allocation: str | None = None,
-    *,
-    attempt: int | None = None,
-    src_until: datetime | None = None,
-    util_comp: float | None = None,
-    util_mem: float | None = None,
-    keep_rank: bool = False,
-) -> bool:
-    """Whether the job went from one of `expected` to `to`. One that is in `to` already stays as it is (False).
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A change of a job's state, and what comes with it."""
 
-    Entering WAITING gives a new rank, at the end of all; `keep_rank` lets a job whose start failed keep its place.
-    """
-    allowed = {expected} if isinstance(expected, State) else set(expected)
-    allowed.discard(to)
+    to: State
+    reason: str = ""
+    outcome: Outcome | None = None
+    allocation: str | None = None
+    attempt: int | None = None
+    src_until: datetime | None = None
+    util_comp: float | None = None
+    util_mem: float | None = None
+
+    def values(self, now: datetime) -> dict[str, Any]:
+        kept = ("outcome", "allocation", "attempt", "src_until", "util_comp", "util_mem")
+        values: dict[str, Any] = {name: getattr(self, name) for name in kept if getattr(self, name) is not None}
+        values |= {"state": self.to, "since": now}
+        # On the way to its end a job keeps the reason that sent it there.
+        if self.reason or self.to < State.STOPPING:
+            values["reason"] = self.reason
+        if self.to < State.STOPPING:
+            values["outcome"] = None  # of an attempt before this one
+        if self.to is State.DONE:
+            values["ended_at"] = now
+        if self.to is State.WAITING:
+            values.setdefault("allocation", "")  # what a failed start had been given is given back
+        return values
+
+
+def move(c: Connection, id: int, expected: State | Collection[State], steps: Sequence[Step], now: datetime) -> bool:
+    """Whether the job was in one of `expected`, and went all the steps. One that the first step would leave where it is
+    stays as it is (False)."""
+    allowed = ({expected} if isinstance(expected, State) else set(expected)) - {steps[0].to}
     if not allowed:
         return False
-    given: dict[str, Any] = {"outcome": outcome, "allocation": allocation, "attempt": attempt, "src_until": src_until}
-    given |= {"util_comp": util_comp, "util_mem": util_mem}
-    values: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    values |= {"state": to, "since": now}
-    # On the way to its end a job keeps the reason that sent it there.
-    if reason or to < State.STOPPING:
-        values["reason"] = reason
-    if to < State.STOPPING:
-        values["outcome"] = None  # of an attempt before this one
-    if to is State.DONE:
-        values["ended_at"] = now
-    if to is State.WAITING:
-        kept: int = c.execute(_RANK, {"b_job": id}).scalar() or 0 if keep_rank else 0
-        values["rank"] = kept or next_number(c, "rank")
-        values.setdefault("allocation", "")  # what a failed start had been given is given back
+    values: dict[str, Any] = {}
+    for step in steps:
+        values |= step.values(now)
     # Fixed statements, with the new values as parameters: building one takes longer than running it.
     if len(allowed) == 1:
         moved = c.execute(_MOVE, values | {"b_job": id, "b_from": allowed.pop()})
@@ -129,12 +134,8 @@ def move(
         moved = c.execute(_MOVE_FROM_ANY, values | {"b_job": id, "b_from": sorted(allowed)})
     if moved.rowcount == 0:
         return False
-    c.execute(_INSERT_CHANGE, {"job": id, "state": to, "since": now, "reason": reason})
+    c.execute(_INSERT_CHANGE, [{"job": id, "state": step.to, "since": now, "reason": step.reason} for step in steps])
     return True
-
-
-def set_usage(c: Connection, id: int, util_comp: float, util_mem: float) -> None:
-    c.execute(jobs.update().where(jobs.c.id == id).values(util_comp=util_comp, util_mem=util_mem))
 
 
 def set_src_until(c: Connection, id: int, src_until: datetime | None) -> None:
@@ -194,7 +195,6 @@ def _insert_unless_known(dialect: str) -> Executable:
     return insert_by(dialect, jobs).on_conflict_do_nothing().returning(jobs.c.id)
 
 
-_RANK = select(jobs.c.rank).where(jobs.c.id == bindparam("b_job"))
 _MOVE = jobs.update().where(jobs.c.id == bindparam("b_job"), jobs.c.state == bindparam("b_from"))
 _MOVE_FROM_ANY = jobs.update().where(
     jobs.c.id == bindparam("b_job"), jobs.c.state.in_(bindparam("b_from", expanding=True))

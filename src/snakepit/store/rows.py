@@ -113,7 +113,6 @@ class JobRow:
     ended_at: datetime | None
     outcome: Outcome | None
     reason: str
-    rank: int  # the last one given on entering WAITING; 0 before
     allocation: str
     attempt: int  # the current one
     util_comp: float
@@ -121,6 +120,31 @@ class JobRow:
     src_until: datetime | None  # when src/ is thrown away; None: it is not there, or the job is not over
     snapshot: str = ""
     groups: tuple[str, ...] = ()
+
+    @property
+    def script_only(self) -> bool:
+        """Nothing to fetch, to copy or to patch: it needs no preparation before its start."""
+        return self.source == "script" and self.continues is None and not self.diff_loc
+
+
+def new_row(id: int, new: NewJob, state: State, now: datetime) -> JobRow:
+    """The row of a job that was inserted just now."""
+    given = {name: getattr(new, name) for name in NewJob.__slots__ if name in JobRow.__slots__}
+    return JobRow(
+        id=id,
+        **given,
+        state=state,
+        since=now,
+        created_at=now,
+        ended_at=None,
+        outcome=None,
+        reason="",
+        allocation="",
+        attempt=0,
+        util_comp=0.0,
+        util_mem=0.0,
+        src_until=None,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +168,7 @@ class StateChange:
 @dataclass(frozen=True, slots=True)
 class Status:
     running: tuple[JobRow, ...]  # STARTING to STOPPING, by number
-    waiting: tuple[JobRow, ...]  # WAITING by rank, then PREPARING, then NEW
+    waiting: tuple[JobRow, ...]  # WAITING in their order, then PREPARING, then NEW
     done: tuple[JobRow, ...]  # CLEANING and DONE, the newest change first
 
 
@@ -184,16 +208,6 @@ class ProcessRow:
             return None
         at = self.ended_at.timestamp() if self.ended_at is not None else 0.0
         return Ended(self.cause, self.code, self.note, self.result, at)
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """One look at a card while a process had it: how busy, how full, each 0..1."""
-
-    process: ProcessId
-    index: int
-    compute: float
-    memory: float
 
 
 @dataclass(frozen=True, slots=True)

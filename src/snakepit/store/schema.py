@@ -23,7 +23,7 @@ from sqlalchemy import (
 from snakepit.core.job import Cause, Outcome, State, Until
 from snakepit.store.columns import ID, Chosen, Json, JsonTuple, Moment, Numbered, Share, Words
 
-HEAD = "0003"
+HEAD = "0004"
 
 metadata = MetaData(
     naming_convention={
@@ -150,7 +150,6 @@ jobs = Table(
     Column("ended_at", Moment),
     Column("outcome", Chosen(Outcome)),
     Column("reason", Words, nullable=False),
-    Column("rank", BigInteger, nullable=False),
     Column("allocation", Words, nullable=False),
     Column("attempt", Integer, nullable=False),
     Column("util_comp", Float, nullable=False),

@@ -22,7 +22,7 @@ from sqlalchemy import Connection
 
 from snakepit.core import access, request
 from snakepit.core.access import JobRights
-from snakepit.core.job import Until
+from snakepit.core.job import State, Until
 from snakepit.core.origin import read_origin
 from snakepit.errors import BadRequest, CannotFulfill, Forbidden, NotFound, WrongState
 from snakepit.service import beneath
@@ -32,7 +32,7 @@ from snakepit.service.usage import Owner
 from snakepit.service.verbs.login import seconds
 from snakepit.source import snapshots
 from snakepit.store import jobs
-from snakepit.store.rows import JobInput, JobRow, NewJob
+from snakepit.store.rows import JobInput, JobRow, NewJob, new_row
 from snakepit.wire import shapes
 from snakepit.wire.fields import LONGEST_TEXT, Field, table
 from snakepit.wire.names import COMPUTE, LARGEST_JOB, TITLE_LENGTH, VARIABLE
@@ -157,9 +157,10 @@ def check_request(call: Call, text: str) -> None:
 
 
 async def _insert(call: Call, new: NewJob, key: str) -> shapes.JobId:
-    service = call.service
+    service, now = call.service, call.service.clock()
+    state = State.NEW if new.source != "script" or new.continues is not None or new.diff else State.WAITING
     try:
-        id, created = await service.store.write(jobs.insert, new, service.clock(), key)
+        id, created = await service.store.write(jobs.insert, new, now, key, state)
     except BaseException:
         if new.archive and not key:  # with a key it may be the archive of the job that has it already
             await asyncio.to_thread(Path(new.archive).unlink, True)
@@ -167,7 +168,8 @@ async def _insert(call: Call, new: NewJob, key: str) -> shapes.JobId:
     if created:
         if new.snapshot:
             await _keep(call, id, new)
-        service.loop.submitted(id)
+        given = JobInput(new.script, new.origin, new.hash, new.diff, new.archive) if state is State.WAITING else None
+        service.loop.submitted(new_row(id, new, state, now), given)
     return {"id": id}
 
 
