@@ -83,6 +83,7 @@ class Carried:
     def __init__(self, streams: Streams) -> None:
         self._reader, self._writer = streams
         self._carrying: asyncio.Task[None] | None = None
+        self._over = asyncio.Event()
 
     @classmethod
     async def open(cls, streams: Streams, ask: Body) -> Carried:
@@ -100,16 +101,21 @@ class Carried:
         return cls(streams)
 
     async def attach(self, end: socket.socket) -> None:
+        if self._over.is_set():
+            end.close()
+            raise Unreachable("the session was closed")
         self._carrying = asyncio.create_task(self._carry(end))
+        self._carrying.add_done_callback(lambda _: self._over.set())
 
     async def ended(self) -> None:
-        if self._carrying is not None:
-            await asyncio.wait([self._carrying])
+        await self._over.wait()
 
     def close(self) -> None:
+        self._writer.close()
         if self._carrying is not None:
             self._carrying.cancel()
-        self._writer.close()
+        else:
+            self._over.set()
 
     async def _carry(self, end: socket.socket) -> None:
         end.setblocking(False)
