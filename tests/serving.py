@@ -2,6 +2,7 @@
 
 As root the service drops its rights, so its directories are made where others can go (not in pytest's private ones)."""
 
+import contextlib
 import os
 import shutil
 import signal
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from tests.groups import remove_groups
 from tests.waiting import wait_until
 
 PROGRAMS = Path(sys.executable).parent
@@ -106,6 +108,8 @@ class Serving:
             self.process.wait(timeout=30)
         for pid in self.agents():
             os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(FileNotFoundError):
+            remove_groups((self.home / "data" / "cluster-id").read_text().strip())
         shutil.rmtree(self.home, ignore_errors=True)
 
     def environment(self, user: str = "tilman") -> dict[str, str]:

@@ -1,7 +1,6 @@
 """How processes end, and what is said of it: TERM and traps, strays, limits, signals."""
 
 import atexit
-import contextlib
 import os
 from pathlib import Path
 
@@ -9,7 +8,9 @@ import pytest
 
 from snakepit.core.job import Cause, ProcessId
 from snakepit.engines.cgroups import prepare_cgroups
+from tests import groups
 from tests.engines.bench import CLUSTER, Room, account, process, room, run, shell
+from tests.groups import remove_groups
 from tests.waiting import await_until, wait_until
 
 pytestmark = pytest.mark.system
@@ -139,7 +140,7 @@ def test_who_kills_bubblewrap_from_outside_leaves_no_orphan() -> None:
 
 
 def groups_of(id: ProcessId) -> list[Path]:
-    return [path for path in Path("/sys/fs/cgroup").glob(f"**/snakepit-{CLUSTER}/{id}") if path.is_dir()]
+    return [path for base in groups.groups_of(CLUSTER) if (path := base / str(id)).is_dir()]
 
 
 def limited() -> tuple[str, ...]:
@@ -147,16 +148,10 @@ def limited() -> tuple[str, ...]:
     if who is None:
         pytest.skip("control groups are prepared as root")
     found = prepare_cgroups(CLUSTER, who.uid, who.gid)
-    atexit.register(remove_groups)
+    atexit.register(remove_groups, CLUSTER)
     if "mem" not in found:
         pytest.skip("this machine hands out no memory controller")
     return found
-
-
-def remove_groups() -> None:
-    for base in Path("/sys/fs/cgroup").glob(f"**/snakepit-{CLUSTER}"):
-        with contextlib.suppress(OSError):
-            base.rmdir()
 
 
 def test_more_memory_than_asked_for_is_out_of_memory() -> None:
