@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from snakepit.client import versions
 from snakepit.client.aside import NoRepository, Repository, find_repository
 from snakepit.client.reaching import Here
-from snakepit.client.sending import drop, keep, kept, push
+from snakepit.client.sending import push
 from snakepit.client.snapshot import Concerns, Limits, Snapshot, take
 from snakepit.errors import SnakepitError
 from tests.source.repositories import ENV, LFS
@@ -133,11 +134,11 @@ def test_head_index_refs_stash_and_hooks_stay_untouched(mine: Real) -> None:
     snapshot = snapped(mine.path)
     assert state(mine) == before
     assert b"hooked" not in contents(mine, snapshot.commit)
-    keep(snapshot.repository, 190, snapshot.commit)
-    assert kept(snapshot.repository) == {190: snapshot.commit}
+    versions.keep(snapshot.repository, "http://head:8080", 190, snapshot.commit)
+    assert versions.kept(snapshot.repository) == {"http://head:8080": {190: snapshot.commit}}
     assert not (mine.path / "hooked").exists()
-    drop(snapshot.repository, [190])
-    assert kept(snapshot.repository) == {}
+    versions.drop(snapshot.repository, {"http://head:8080": {190: snapshot.commit}})
+    assert versions.kept(snapshot.repository) == {}
 
 
 def test_no_filter_and_no_line_end_conversion_has_a_say(mine: Real) -> None:
@@ -456,3 +457,35 @@ def test_pushes_of_a_user_with_strange_settings_work_too(mine: Real, head: Real)
     snapshot = snapped(mine.path)
     send(snapshot, head)
     assert contents(head, snapshot.commit) == on_disk(mine.path)
+
+
+# ---------------------------------------------------------------------------------------------------- kept for the jobs
+
+
+@pytest.mark.parametrize("other", ["https://lab.example:8443/pit", "http://[::1]:8080", "http://head.lock"])
+def test_jobs_of_two_clusters_with_one_number_are_kept_apart(mine: Real, other: str) -> None:
+    repository, head = found(mine.path), "http://head:8080"
+    first = mine.head
+    mine.commit({"second": "2\n"})
+    second = mine.head
+    versions.keep(repository, head, 5, first)
+    versions.keep(repository, other, 5, second)
+    assert mine.git("rev-parse", "refs/pit/5") == second
+    assert versions.find(repository, head, 5) == (first, versions.ref_of(5, head))
+    assert versions.find(repository, other, 5) == (second, versions.ref_of(5, other))
+    assert versions.find(repository, "", 5) == (second, "refs/pit/5")
+    versions.drop(repository, {head: {5: first}})
+    assert versions.kept(repository) == {other: {5: second}}
+    assert mine.git("rev-parse", "refs/pit/5") == second
+    versions.drop(repository, versions.kept(repository))
+    assert mine.git("for-each-ref", "refs/pit") == ""
+
+
+def test_a_version_that_somebody_fetched_by_hand_is_found_and_of_unknown_origin(mine: Real) -> None:
+    repository, head = found(mine.path), "http://head:8080"
+    mine.git("update-ref", "refs/pit/7", mine.head)
+    assert versions.kept(repository) == {"": {7: mine.head}}
+    assert versions.find(repository, head, 7) == (mine.head, "refs/pit/7")
+    assert versions.find(repository, head, 8) is None
+    versions.drop(repository, versions.kept(repository))
+    assert mine.git("for-each-ref", "refs/pit") == ""

@@ -10,6 +10,7 @@ import pytest
 from tests.conftest import pick_free_port
 from tests.pitting import Pit
 from tests.serving import PROGRAMS, Serving
+from tests.source.repositories import Repository
 from tests.system.test_nginx import start_nginx
 
 ODD = os.fsdecode(b"na\xffme \xc3\xa4 %2F?#&=")
@@ -57,6 +58,18 @@ def test_directories_are_synchronised(pit: Pit) -> None:
     pit.ok("sync", "set", "home:set")
     pit.ok("sync", "home:set", "set-back")
     assert (pit.project / "set-back" / ODD).read_bytes() == (folder / ODD).read_bytes()
+
+
+def test_snapshots_travel_both_ways(pit: Pit) -> None:
+    place = pit.project / "checkout"
+    mine = Repository.make(place, {"data.bin": os.urandom(20_000_000), "train.py": "print(1)\n"})
+    inside = Pit(pit.serving, pit.home, place, {"GIT_CONFIG_NOSYSTEM": "1"})
+    number = int(inside.ok("run", "T", "[]", "-d", "true").rpartition("=> job number: ")[2])
+    inside.ok("gc", "--all")
+    inside.ok("checkout", str(number), "../then")
+    assert (pit.project / "then" / "data.bin").read_bytes() == (place / "data.bin").read_bytes()
+    mine.write({"train.py": "print(2)\n"})
+    assert "+print(2)" in inside.ok("diff", str(number))
 
 
 def test_a_mount_works_through_tls(pit: Pit, serving: Serving) -> None:

@@ -40,8 +40,8 @@ def mine(pit: Pit) -> Repository:
     return Repository.make(pit.project, {"train.py": "print(1)\n", "lib/net.py": "a\nb\n", "x.bin": BINARY})
 
 
-def submitted(pit: Pit, *words: str, script: str = LIST) -> int:
-    out = pit.ok("run", "T", "[]", "-d", script, *words)
+def submitted(pit: Pit, *words: str, script: str = LIST, title: str = "T") -> int:
+    out = pit.ok("run", title, "[]", "-d", script, *words)
     return int(out.rpartition("=> job number: ")[2])
 
 
@@ -273,3 +273,28 @@ def test_too_much_for_the_head_is_said(tmp_path: Path) -> None:
         assert "maxSnapshotSize" in pit.fails("run", "T", "[]", "-d", "true")
         mine.write({"data": "small\n"})
         assert said(small.admin, submitted(pit)) == listed(pit.project)
+
+
+def test_gc_drops_what_was_removed_here_and_keeps_what_another_cluster_knows(
+    cluster: Cluster, pit: Pit, mine: Repository
+) -> None:
+    number, other = submitted(pit, script="true"), submitted(pit, script="true", title="U")
+    mine.git("update-ref", "refs/pit/at/elsewhere=3a8080/99", mine.head)
+    cluster.admin.done(number)
+    pit.ok("rm", f"job:{number}", "-y")
+    done = pit.run("gc")
+    assert done.stdout == f"Dropped 1 of 3 snapshots: {number}\n"
+    assert "Kept: 1 of http://elsewhere:8080" in done.stderr
+    assert set(mine.git("for-each-ref", "--format=%(refname:lstrip=2)", "refs/pit/[0-9]*").split()) == {str(other)}
+    assert mine.git("rev-parse", "refs/pit/at/elsewhere=3a8080/99") == mine.head
+    assert "Dropped 2 of 2" in pit.ok("gc", "--all")
+    assert mine.git("for-each-ref", "refs/pit") == ""
+
+
+def test_a_push_with_an_ended_token_asks_for_the_password_and_goes_on(
+    cluster: Cluster, pit: Pit, mine: Repository
+) -> None:
+    (pit.home / ".pituser.txt").write_text("tilman\nno-such-token\n")
+    assert "Log in again" in pit.fails("run", "T", "[]", "-d", "true")
+    out = pit.ok("run", "T", "[]", "-d", LIST, PIT_PASSWORD=PASSWORD)
+    assert said(cluster.admin, int(out.rpartition("=> job number: ")[2])) == listed(pit.project)

@@ -1,4 +1,4 @@
-"""Snapshots on their way: pushed to the user's repository at the head, fetched from it again, and kept by a ref here.
+"""Snapshots on their way: pushed to the user's repository at the head, and fetched from it again.
 
 git does the work, over a connection of ours; it sends what the head does not have yet.
 """
@@ -33,10 +33,6 @@ _PROGRESS = (
 )
 
 
-def ref_of(job: int) -> str:
-    return f"refs/pit/{job}"
-
-
 def push(repository: Repository, commit: str, to: Place, hear: Callable[[str], None] = lambda _: None) -> None:
     """The head has the commit and all it needs when this returns; `hear` gets git's words on how far it is."""
     git = private_git(repository)
@@ -67,24 +63,6 @@ def fetch(git: Git, source: Place, ref: str, to: str, depth: int = 0) -> None:
         code, said = _talk(git, words, handles, lambda _: None)
     if code != 0:
         raise SnakepitError(said)
-
-
-def keep(repository: Repository, job: int, commit: str) -> None:
-    """Under the job's number, so that neither gc nor time takes it."""
-    repository.git.ask("update-ref", "--no-deref", ref_of(job), commit)
-
-
-def kept(repository: Repository) -> dict[int, str]:
-    """The snapshots that are here, by job."""
-    listed = repository.git.text("for-each-ref", "--format=%(refname) %(objectname)", "refs/pit")
-    pairs = (line.split(" ") for line in listed.split("\n") if line)
-    numbers = ((name.removeprefix("refs/pit/"), commit) for name, commit in pairs)
-    return {int(number): commit for number, commit in numbers if number.isascii() and number.isdigit()}
-
-
-def drop(repository: Repository, jobs: list[int]) -> None:
-    lines = "".join(f"delete {ref_of(job)}\n" for job in jobs)
-    repository.git.ask("update-ref", "--no-deref", "--stdin", stdin=lines.encode())
 
 
 def check_branch(repository: Repository, name: str) -> str:

@@ -56,24 +56,18 @@ class Limits(NamedTuple):
 
 
 def take(
-    repository: Repository,
-    review: Callable[[Concerns], None] = lambda _: None,
-    limits: Limits | None = None,
-    agreed: Callable[[], None] = lambda: None,
+    repository: Repository, review: Callable[[Concerns], None] = lambda _: None, limits: Limits | None = None
 ) -> Snapshot:
-    """`review` raises where the user does not agree; it is not called where there is nothing to agree to. `agreed` is
-    told that there will be a snapshot, before its files are read."""
+    """`review` raises where the user does not agree; it is not called where there is nothing to agree to."""
     try:
-        return _take(repository, review, limits or Limits(), agreed)
+        return _take(repository, review, limits or Limits())
     except OSError as problem:
         raise SnakepitError(
             f"cannot take a snapshot: {problem.strerror or problem} ({problem.filename or repository.top})"
         ) from None
 
 
-def _take(
-    repository: Repository, review: Callable[[Concerns], None], limits: Limits, agreed: Callable[[], None]
-) -> Snapshot:
+def _take(repository: Repository, review: Callable[[Concerns], None], limits: Limits) -> Snapshot:
     with Aside.of(repository) as aside:
         with aside.git.asking(*_QUESTIONS) as ours:  # as many files to look at as there are in the listing
             found = listing(repository.top)
@@ -81,7 +75,6 @@ def _take(
         concerns = _concerns(repository, found, changes, limits)
         if concerns.secrets or concerns.large or concerns.too_much:
             review(concerns)
-        agreed()
         tree = _tree(aside, found.names, changes)
         commit = _commit(aside.git, repository, tree)
         aside.keep(commit)

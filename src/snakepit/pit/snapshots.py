@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from snakepit.client import sending
+from snakepit.client import sending, versions
 from snakepit.client.aside import NoRepository, Repository, find_repository
 from snakepit.client.client import Client
 from snakepit.client.reaching import PUSH, Head
@@ -28,7 +28,8 @@ def of_repository(repository: Repository, client: Client, arguments: Arguments, 
     ref = sending.check_branch(repository, branch) if branch is not None else ""
     head = Head(client)
     try:
-        snapshot = take(repository, reviewer(arguments), limits(), agreed=lambda: head.expect(PUSH))
+        head.expect(PUSH)
+        snapshot = take(repository, reviewer(arguments), limits())
         for note in snapshot.notes:
             render.talk(f"Note: {render.clean(note)}")
         send(head, snapshot)
@@ -36,7 +37,7 @@ def of_repository(repository: Repository, client: Client, arguments: Arguments, 
         head.close()
 
     def submitted(number: int) -> None:
-        sending.keep(repository, number, snapshot.commit)
+        versions.keep(repository, client.address.url, number, snapshot.commit)
         if ref:
             sending.make_branch(repository, ref, snapshot.commit)
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from snakepit.client import sending
+from snakepit.client import files, sending, versions
 from snakepit.client.aside import ATTRIBUTES, NoRepository, Repository, find_repository
+from snakepit.client.client import Client
 from snakepit.client.entities import job_numbers
 from snakepit.client.git import Git
 from snakepit.client.reaching import Head, Here
@@ -69,8 +70,8 @@ def checkout(arguments: Arguments) -> int:
         git.ask("init", "--quiet", "--template=", "--initial-branch=none", ".")
         (target / ".git" / "info").mkdir()
         (target / ".git" / "info" / "attributes").write_text(ATTRIBUTES)
-        sending.fetch(git, place, ref, ref, HISTORY)
-        git.ask("checkout", "--quiet", "--detach", ref)
+        sending.fetch(git, place, ref, versions.ref_of(number), HISTORY)
+        git.ask("checkout", "--quiet", "--detach", versions.ref_of(number))
     except BaseException:
         _undo(target, existed)
         raise
@@ -88,24 +89,34 @@ def _undo(target: Path, existed: bool) -> None:
 
 
 def _where(number: int) -> tuple[Place, str]:
-    """The nearest place that has the snapshot: this checkout, else the head."""
+    """The nearest place that has the snapshot, this checkout or the head, and its name there."""
     here = find_repository(Path.cwd())
-    if not isinstance(here, NoRepository) and number in sending.kept(here):
-        return Here(f"file://{here.common}"), sending.ref_of(number)
+    if not isinstance(here, NoRepository) and (found := versions.find(here, _service(), number)) is not None:
+        return Here(f"file://{here.common}"), found[1]
     client = session.open_client()
     _check_snapshot(client.job(number), number)
-    return Head(client), sending.ref_of(number)
+    return Head(client), versions.ref_of(number)
 
 
 def _commit(repository: Repository, number: int) -> str:
-    commit = sending.kept(repository).get(number)
-    if commit is not None:
-        return commit
+    found = versions.find(repository, _service(), number)
+    if found is not None:
+        return found[0]
     client = session.open_client()
     job = client.job(number)
     _check_snapshot(job, number)
-    sending.fetch(repository.git, Head(client), sending.ref_of(number), sending.ref_of(number))
-    return str(job["snapshot"])
+    service, commit = client.address.url, str(job["snapshot"])
+    sending.fetch(repository.git, Head(client), versions.ref_of(number), versions.ref_of(number, service))
+    versions.keep(repository, service, number, commit)
+    return commit
+
+
+def _service() -> str:
+    """The address of the one in use; "" where there is none."""
+    try:
+        return files.load_connection().url
+    except SnakepitError:
+        return ""
 
 
 def _check_snapshot(job: dict[str, object], number: int) -> None:
@@ -116,24 +127,36 @@ def _check_snapshot(job: dict[str, object], number: int) -> None:
 def gc(arguments: Arguments) -> int:
     """Refs of jobs that the service no longer has; git's own gc frees the space in its time."""
     repository = repository_here()
-    kept = sending.kept(repository)
-    gone = sorted(kept) if arguments.on("all") else _removed(sorted(kept))
-    if gone:
-        sending.drop(repository, gone)
-    render.out(f"Dropped {len(gone)} of {len(kept)} snapshots" + (f": {_ranges(gone)}\n" if gone else ".\n"))
+    kept = versions.kept(repository)
+    gone, others = (kept, []) if arguments.on("all") else _removed(kept)
+    numbers = sorted(number for jobs in gone.values() for number in jobs)
+    if numbers:
+        versions.drop(repository, gone)
+    total = sum(map(len, kept.values()))
+    render.out(f"Dropped {len(numbers)} of {total} snapshots" + (f": {_ranges(numbers)}\n" if numbers else ".\n"))
+    for place in others:
+        count = len(kept[place])
+        render.talk(f"Kept: {count} of {place or 'unknown origin'}, which this service cannot tell about (--all)")
     return 0
 
 
-def _removed(numbers: list[int]) -> list[int]:
-    client = session.open_client() if numbers else None
-    gone = []
-    for number in numbers:
-        assert client is not None
-        try:
-            client.job(number)
-        except NotFound:
-            gone.append(number)
-    return gone
+def _removed(kept: versions.Kept) -> tuple[versions.Kept, list[str]]:
+    """What the service in use says is over, and whose snapshots it knows nothing of."""
+    if not kept:
+        return {}, []
+    client = session.open_client()
+    service = client.address.url
+    mine = kept.get(service, {})
+    gone = {number: commit for number, commit in mine.items() if _is_gone(client, number, commit)}
+    return {service: gone} if gone else {}, sorted(place for place in kept if place != service)
+
+
+def _is_gone(client: Client, number: int, commit: str) -> bool:
+    """A service that was set up anew counts from 1 again: its job of that number is another one."""
+    try:
+        return client.job(number).get("snapshot") not in (None, "", commit)
+    except NotFound:
+        return True
 
 
 def _ranges(numbers: list[int]) -> str:
@@ -182,6 +205,7 @@ Without a second job the files of this directory, as they are now, are compared 
         (Option("--all", "forgets those of all jobs"),),
         examples=("pit gc",),
         notes="""
-The versions are the refs refs/pit/<jobNumber> of this checkout. git frees their space in its own time (git gc).""",
+The versions are the refs refs/pit/<jobNumber> of this checkout. git frees their space in its own time (git gc).
+Versions of jobs of other clusters stay, and are named: only their own service knows whether they are over.""",
     ),
 )
