@@ -155,15 +155,18 @@ def test_a_running_job_without_tensorboard_is_shown_by_the_head(pit: Pit, me: Us
 
 
 def test_it_runs_in_the_job_that_has_it_and_one_that_runs_there_is_found(
-    pit: Pit, me: User, events: str, with_programs: str
+    cluster: Cluster, pit: Pit, me: User, events: str, with_programs: str
 ) -> None:
     job = me.submit(f"{with_programs}{events}; sleep 1000")
     me.says(job, "written")
     count = "pgrep -f 'bin/[t]ensorboard' | wc -l"  # not this line itself
     with running(pit, "tensorboard", str(job)) as found:
-        assert runs(link(found)) == ["keep/logs"]
+        url = link(found)
+        assert runs(url) == ["keep/logs"]
         assert pit.ok("exec", str(job), "--", "bash", "-c", count).strip() == "1"
+        answers_nobody_else(url, pit, job, cluster)
         with running(pit, "tensorboard", str(job)) as second:
+            assert link(second).rpartition("/")[0].rpartition("/")[2] == url.rpartition("/")[0].rpartition("/")[2]
             assert runs(link(second)) == ["keep/logs"]
             assert pit.ok("exec", str(job), "--", "bash", "-c", count).strip() == "1"
         assert found.interrupt() == 0
@@ -172,6 +175,19 @@ def test_it_runs_in_the_job_that_has_it_and_one_that_runs_there_is_found(
     )
     assert "no directory nowhere" in pit.fails("tensorboard", str(job), "--logdir", "nowhere")
     me.client.stop(job)
+
+
+def answers_nobody_else(url: str, pit: Pit, job: int, cluster: Cluster) -> None:
+    """Jobs share the network of their node: one of somebody else reaches the port, and sees nothing; nor the path."""
+    port = pit.ok("exec", str(job), "--", "bash", "-c", "sed -n 's/.*\"port\": *\\([0-9]*\\).*/\\1/p' $TMPDIR/.tens*/*")
+    eve = cluster.user("eve")
+    ask = f"import urllib.request as u; print(u.urlopen('http://127.0.0.1:{port.strip()}/data/runs').status)"
+    other = eve.run(f'python3 -c "{ask}"; cat /proc/[0-9]*/cmdline | tr "\\0" " "')
+    assert "HTTP Error 404" in eve.log(other["id"]), eve.log(other["id"])
+    secret = re.sub(r"http://localhost:\d+/", "", url).strip("/")
+    assert len(secret) >= 32
+    assert secret not in eve.log(other["id"])
+    assert secret not in str(cluster.admin.call("GET", "/audit")) + cluster.serving.log()
 
 
 def test_it_ends_with_the_job_it_runs_in(pit: Pit, me: User, with_programs: str) -> None:

@@ -17,7 +17,7 @@ from snakepit.wire import carried
 NOT_THERE = 69  # what the scripts exit with when the program is not to be found
 STARTS_S = 60
 SHOWN_LINES = 5
-ADDRESS = re.compile(rb"https?://[^\s:/]+:(\d+)/")
+ADDRESS = re.compile(rb"https?://[^\s:/]+:(\d+)/(\S*)\s")
 
 FIND = r"""
 unset SNAKEPIT_SCRIPT
@@ -35,9 +35,12 @@ find_program() {
     done
 }
 """
+# The network of a job is its machine's, and TensorBoard asks nobody who he is: so it answers only below a path that
+# cannot be guessed. It comes by stdin, as words are kept in logs.
 TENSORBOARD = (
     FIND
     + r"""
+IFS= read -r secret || exit 70
 program=$(find_program tensorboard)
 [ -n "$program" ] || exit 69
 folder=$JOB_DIR
@@ -50,12 +53,14 @@ else
     for info in "${TMPDIR:-/tmp}"/.tensorboard-info/pid-*.info; do
         pid=${info##*/pid-}; pid=${pid%.info}
         port=$(sed -n 's/.*"port": *\([0-9]*\).*/\1/p' "$info" 2> /dev/null)
+        prefix=$(sed -n 's/.*"path_prefix": *"\/*\([^"]*[^"/]\)\/*".*/\1\//p' "$info" 2> /dev/null)
         [ -n "$port" ] && kill -0 "$pid" 2> /dev/null || continue
-        printf 'running already: http://localhost:%s/\n' "$port"
+        printf 'running already: http://localhost:%s/%s\n' "$port" "$prefix"
         exec tail --pid="$pid" -f /dev/null
     done
 fi
-exec "$program" --logdir "$folder" --host 127.0.0.1 --port 0 --load_fast=false 2>&1
+exec "$program" --logdir "$folder" --host 127.0.0.1 --port 0 --path_prefix "/$secret" --load_fast=false \
+    < /dev/null 2>&1
 """
 )
 # The token comes by stdin: words are seen by everybody in a list of processes, addresses are kept in logs.
@@ -90,8 +95,8 @@ class Server:
         self._execution, self._name = execution, name
         self._said = bytearray()
 
-    def port(self) -> int:
-        """Once it says so; what it complains of instead is raised."""
+    def address(self) -> tuple[int, str]:
+        """Its port and path, once it says so; what it complains of instead is raised."""
         end = time.monotonic() + STARTS_S
         while not (found := ADDRESS.search(self._said)):
             if self._execution.code == NOT_THERE:
@@ -102,7 +107,7 @@ class Server:
             if left_s < 0:
                 raise SnakepitError(f"{self._name} did not start within {STARTS_S} s: {self.last_words()}")
             self._listen(left_s)
-        return int(found[1])
+        return int(found[1]), found[2].decode("ascii", "replace")
 
     def tell(self, line: str) -> None:
         self._execution.send(line.encode() + b"\n")
@@ -126,8 +131,10 @@ class Server:
             del self._said[:-65536]
 
 
-def start_tensorboard(client: Client, job: int, worker: int, directory: str) -> Server:
-    return _start(client, job, worker, "TensorBoard", TENSORBOARD, directory)
+def start_tensorboard(client: Client, job: int, worker: int, directory: str, secret: str) -> Server:
+    server = _start(client, job, worker, "TensorBoard", TENSORBOARD, directory)
+    server.tell(secret)
+    return server
 
 
 def start_jupyter(client: Client, job: int, worker: int, token: str) -> Server:

@@ -24,23 +24,26 @@ def tensorboard(arguments: Arguments) -> int:
     directory, port = arguments.text("logdir") or "", _port(arguments)
     client = session.open_client()
     jobs = [client.job(number) for number in numbers]
-    server, door = None, None
+    server, path = None, ""
     if len(jobs) == 1 and jobs[0]["state"] == RUNNING and not arguments.on("head"):
         server = _within(client, numbers[0], worker_of(arguments), directory)
     if server is not None:
-        door = door_of(numbers[0], worker_of(arguments), port, server.port())
+        remote, path = server.address()
+        door = door_of(numbers[0], worker_of(arguments), port, remote)
     else:
         asked = query({"jobs": ",".join(map(str, numbers)), "logdir": directory or None})
         door = Door(listen(port), f"/pipes/tensorboard{asked}", "the head")
-    return _look(client, door, "TensorBoard", "", server, arguments)
+    return _look(client, door, "TensorBoard", path, server, arguments)
 
 
 def _within(client: Client, job: int, worker: int, directory: str) -> within.Server | None:
     """In the job, if it has one and we may; on the head it is the same to look at."""
+    import secrets
+
     server = None
     try:
-        server = within.start_tensorboard(client, job, worker, directory)
-        server.port()
+        server = within.start_tensorboard(client, job, worker, directory, secrets.token_urlsafe(24))
+        server.address()
     except (within.NotInJob, NotFound, Forbidden):
         if server is not None:
             server.close()
@@ -61,7 +64,7 @@ def jupyter(arguments: Arguments) -> int:
     token = secrets.token_urlsafe(24)
     server = within.start_jupyter(client, job, worker, token)
     try:
-        door = door_of(job, worker, port, server.port())
+        door = door_of(job, worker, port, server.address()[0])
     except BaseException:
         server.close()
         raise
@@ -98,7 +101,8 @@ COMMANDS = (
         examples=("pit tensorboard 190", "pit tensorboard 190 191 --logdir keep/logs --open"),
         notes="""
 It runs in the job where that is running and has it, else on the head, where it sees nothing but the directories of
-these jobs. Several jobs are shown together. It ends with Ctrl-C.""",
+these jobs. Several jobs are shown together. It ends with Ctrl-C. In a job it answers only below the path of the link,
+which nobody else knows: the network of jobs is that of their node.""",
     ),
     Command(
         "jupyter",
