@@ -63,7 +63,7 @@ def test_job_numbers_come_alone_in_ranges_and_in_lists() -> None:
     assert job_numbers(["190-192", "job:195", "190,200", "job:7-job:8"]) == [190, 191, 192, 195, 200, 7, 8]
 
 
-@pytest.mark.parametrize("word", ["x", "1-", "-1", "5-3", "1-999999999", "job:", "1,,2", "²", "9" * 30, "user:1"])
+@pytest.mark.parametrize("word", ["x", "1-", "-1", "5-3", "1-999999999", "job:", "1,,2", "²", "9" * 5000, "user:1"])
 def test_wrong_job_numbers_are_refused(word: str) -> None:
     with pytest.raises(BadRequest):
         job_numbers([word])

@@ -6,6 +6,7 @@ from snakepit.errors import BadRequest
 
 TYPES = ("user", "group", "node", "job", "alias")
 MAX_JOBS = 10_000
+LONGEST_NUMBER = 100  # far beyond all jobs: that there is none of this number is for the service to say
 
 
 class Unreadable(BadRequest):
@@ -115,7 +116,7 @@ def _range(part: str, word: str) -> range:
     first, dash, last = part.removeprefix("job:").partition("-")
     last = last.removeprefix("job:") if dash else first
     for number in (first, last):
-        if not (number.isdigit() and number.isascii()) or len(number) > 18:
+        if not (number.isdigit() and number.isascii()) or len(number) > LONGEST_NUMBER:
             raise Unreadable(f'"{word}" is no job number (expected 190, job:190, 190-195 or 190,192)')
     if int(last) < int(first):
         raise Unreadable(f'"{part}": the range goes backwards')

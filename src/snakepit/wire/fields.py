@@ -145,7 +145,7 @@ def _time(field: Field, value: object) -> float | str:
 
 def _job(field: Field, value: object) -> int:
     text = str(value)
-    if isinstance(value, bool) or not re.fullmatch(r"[0-9]{1,10}", text):
+    if isinstance(value, bool) or not re.fullmatch(r"[0-9]{1,100}", text):
         raise BadRequest(f'"{field.name}" must be a job number')
     return int(text)
 

@@ -8,7 +8,7 @@ USER = r"[a-z][a-z0-9]{0,31}"
 NODE = r"[a-z][a-z0-9]{0,31}"
 ALIAS = r"[a-z][a-z0-9]{0,31}"
 GROUP = r"[a-z]{1,32}"
-JOB = r"[0-9]{1,10}"
+JOB = r"[0-9]+"
 LARGEST_JOB = 2**31 - 1
 TITLE_LENGTH = 40
 VARIABLE = r"[A-Za-z_][A-Za-z0-9_]{0,127}"
@@ -30,6 +30,11 @@ def problem_with(kind: str, id: str) -> str:
     if re.fullmatch(shape, id):
         return ""
     return f"Wrong {kind} id format: {id[:40]!r} ({words})"
+
+
+def may_be_job(id: str) -> bool:
+    """Whether a number written in digits is one that the database could be asked for; no job has any other."""
+    return len(id) <= len(str(LARGEST_JOB)) and int(id) <= LARGEST_JOB
 
 
 def pattern_of(kind: str) -> str:

@@ -20,7 +20,7 @@ from snakepit.service.api.route import Route
 from snakepit.service.call import LARGEST_BODY_BYTES, LARGEST_OF_STRANGERS_BYTES, Call, read_json, token_of
 from snakepit.service.service import Service
 from snakepit.wire.fields import Field, check
-from snakepit.wire.names import LARGEST_JOB, problem_with
+from snakepit.wire.names import may_be_job, problem_with
 
 log = logging.getLogger("snakepit.http")
 CHECKED = frozenset({"user", "node", "alias", "group", "job"})
@@ -114,7 +114,10 @@ def check_ids(parameters: Mapping[str, str]) -> None:
     for kind, id in parameters.items():
         if kind in CHECKED and not (kind == "user" and id == "~") and (problem := problem_with(kind, id)):
             raise BadRequest(problem)
-        if kind == "job" and int(id) > LARGEST_JOB:
-            raise NotFound(f"There is no job {id}")
-        if kind in ("index", "token") and not (id.isascii() and id.isdigit() and len(id) < 10):
-            raise BadRequest(f"Wrong {kind} format: expected a number")
+        if kind == "job" and not may_be_job(id):
+            raise NotFound("Job not found")
+        if kind in ("index", "token"):
+            if not (id.isascii() and id.isdigit()):
+                raise BadRequest(f"Wrong {kind} format: expected a number")
+            if len(id) >= 10:
+                raise NotFound(f"There is no {kind} {id[:40]}")

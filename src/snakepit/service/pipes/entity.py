@@ -12,7 +12,7 @@ from snakepit.errors import BadRequest, NotFound
 from snakepit.service.beneath import make_directory
 from snakepit.store import groups, jobs, users
 from snakepit.store.database import Store
-from snakepit.wire.names import LARGEST_JOB, problem_with
+from snakepit.wire.names import may_be_job, problem_with
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +67,8 @@ async def _group(store: Store, root: Path, person: Person, group: str) -> Place:
 
 
 async def _job(store: Store, root: Path, person: Person, id: str) -> Place:
-    if int(id) > LARGEST_JOB:
-        raise NotFound(f"There is no job {id}")
+    if not may_be_job(id):
+        raise NotFound("Job not found")
     row = await store.read(jobs.get, int(id))
     access.read_job(person, JobRights(row.user, row.groups))
     return await _there(root / "pits" / str(row.id), f"The directory of job {row.id}")
