@@ -220,6 +220,25 @@ def test_a_missing_sshfs_is_said_with_the_install_line(pit: Pit) -> None:
     assert "apt-get install sshfs" in pit.fails("mount", "home", PATH=str(PROGRAMS))
 
 
+def test_a_mount_that_can_be_written_says_with_figures_that_there_is_no_room(tmp_path: Path) -> None:
+    service = Serving.start(pick_free_port(), config="maxUserSize: 1M\n")
+    try:
+        pit = Pit.of(service, tmp_path / "machine").registered("tilman")
+        pit.ok("ls", "home")
+        large = service.home / "data" / "home" / "tilman" / "large"
+        large.write_bytes(os.urandom(2_000_000))
+        with pit.terminal("mount", "home", "--shell", SHELL="/bin/sh") as terminal:
+            terminal.expect('Note: User "tilman" uses 2')
+            terminal.expect("of 1M")
+            terminal.expect("secondary shell")
+            terminal.type("rm large; exit\n")
+            assert terminal.end() == 0
+        assert not large.exists()
+        wait_until(lambda: "Note" not in pit.run("mount", "home", "--shell", SHELL="/bin/true").stderr)
+    finally:
+        service.stop()
+
+
 def test_a_busy_mount_is_not_torn_away(pit: Pit) -> None:
     command = [str(PROGRAMS / "pit"), "mount", "home"]
     with subprocess.Popen(

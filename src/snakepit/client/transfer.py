@@ -21,12 +21,12 @@ ReadInto = Callable[[memoryview], int | None]
 
 
 class Stats:
-    """What the head says of a file or directory."""
+    """What the head says of a file or directory. `over_limit`: in words, where its owner has no room left."""
 
-    __slots__ = ("is_file", "mtime", "size")
+    __slots__ = ("is_file", "mtime", "over_limit", "size")
 
-    def __init__(self, is_file: bool, size: int, mtime: str) -> None:
-        self.is_file, self.size, self.mtime = is_file, size, mtime
+    def __init__(self, is_file: bool, size: int, mtime: str, over_limit: str = "") -> None:
+        self.is_file, self.size, self.mtime, self.over_limit = is_file, size, mtime, over_limit
 
 
 class Entry:
@@ -74,6 +74,12 @@ def entries(client: Client, place: Place, path: str) -> list[Entry]:
     found = [Entry(*entry) for line in lines for entry in loads(line)]
     found.sort(key=lambda entry: entry.name)
     return found
+
+
+def whole(client: Client, place: Place) -> Stats:
+    """A place itself; its "no" has words. Whether there is room left is asked where one may write."""
+    found = client.call("GET", place.target("stats", "", room=1 if place.writable else None))
+    return Stats(found["isFile"], found["size"], found["mtime"], found.get("overLimit", ""))
 
 
 def make_file(client: Client, place: Place, path: str) -> None:

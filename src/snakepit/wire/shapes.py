@@ -156,6 +156,7 @@ class FileStats(TypedDict):
     mtime: str
     atime: str
     ctime: str
+    overLimit: NotRequired[str]
 
 
 class Listing(TypedDict):

@@ -22,7 +22,9 @@ def mount(arguments: Arguments) -> int:
     if mountpoint:
         mounting.free(mountpoint)
     client = session.open_client()
-    transfer.get(client, place, "")  # says no in words, where it is one
+    found = transfer.whole(client, place)
+    if found.over_limit:
+        render.talk(f"Note: {found.over_limit}. Through a mount more can still be written, and room be made.")
     made = "" if mountpoint else tempfile.mkdtemp(prefix=f"{mounting.TEMPORARY}{place.name}-")
     try:
         return _mounted(

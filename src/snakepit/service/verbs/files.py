@@ -21,7 +21,7 @@ from snakepit.errors import BadRequest, Forbidden
 from snakepit.service import beneath
 from snakepit.service.call import Call, read_json
 from snakepit.service.pipes.entity import resolve
-from snakepit.service.usage import Owner, measure
+from snakepit.service.usage import OverLimit, Owner, measure
 from snakepit.service.verbs import contents
 from snakepit.wire.fields import Field, check, table
 from snakepit.wire.shapes import FileStats
@@ -33,6 +33,7 @@ STATS = table(
 QUERY = table(
     Field("details", "flag", words="content of a directory: lines of JSON, each a list of [name, isFile, size, mtime]"),
     Field("usage", "flag", words="stats of a directory: what each entry takes on the disk"),
+    Field("room", "flag", words="stats of a whole place: says where its owner is over the limit"),
     Field("archive", choices=("tar",), words="content of a directory: as a tar stream, both ways"),
     Field("replace", "flag", words="a directory that is there is added to"),
     Field("size", "whole", high=2**53, words="about how much an archive will bring"),
@@ -151,6 +152,11 @@ async def _stats(call: Call, room: Room) -> Response:
         "atime": _date(found.st_atime),
         "ctime": _date(found.st_ctime),
     }
+    if call.query.get("room") and room.owner is not None:
+        try:
+            await call.service.limits.check(room.owner)
+        except OverLimit as over:
+            shown["overLimit"] = over.message
     return contents.ascii_json(shown)
 
 
