@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from snakepit.client.entities import Unreadable
+from snakepit.client.entities import LONGEST_NUMBER, Unreadable
 from snakepit.client.http import query, quote
 from snakepit.errors import NotFound
 
@@ -66,6 +66,6 @@ def parse(words: list[str]) -> tuple[Place, str, list[str]]:
 
 
 def _place(kind: str, id: str) -> Place:
-    if kind == "job" and not (id.isdigit() and id.isascii() and len(id) < 19):
+    if kind == "job" and not (id.isdigit() and id.isascii() and len(id) <= LONGEST_NUMBER):
         raise Unreadable(f'"{id}" is no job number')
     return Place(f"{kind}:{id}", f"/{ROOMS[kind]}/{quote(id)}", kind != "job")
