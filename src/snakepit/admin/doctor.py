@@ -80,7 +80,7 @@ def _cgroups() -> Finding:
         usable = sorted(set(offered) & set(limits.CONTROLLERS))
         words = f"version 2 with {', '.join(usable)}{_as_root_only()}" if usable else "version 2 without cpu and memory"
         return Finding("cgroups", bool(usable), words)
-    return Finding("cgroups", False, "none: limits of cores and memory are not enforced")
+    return Finding("cgroups", False, "none: limits of cores, memory and processes are not enforced")
 
 
 def _as_root_only() -> str:
