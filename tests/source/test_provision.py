@@ -3,6 +3,7 @@
 import asyncio
 import os
 import random
+import re
 import socket
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from snakepit.errors import BadRequest, SnakepitError
+from snakepit.source import provision as provisioning
 from snakepit.source.provision import COMPUTE, prepared, provision
 from snakepit.source.sweep import drop_leftovers
 from tests.source.preparing import Head, needs_bubblewrap, processes_naming
@@ -121,6 +123,17 @@ def test_continuing_copies_the_data_and_never_shares_it(either: Head) -> None:
     either.prepare(2, script="true", continues=1, attempt=1)  # a retry goes on with what it has
     assert copy.read_text() == "v2"
     assert (either.pit(1) / "keep/sub/model").read_text() == "v1"
+
+
+def test_a_copy_that_takes_its_time_says_how_far_it_is(either: Head, monkeypatch: pytest.MonkeyPatch) -> None:
+    either.prepare(1, script="true")
+    for number in range(300):
+        (either.pit(1) / "keep" / str(number)).write_bytes(bytes(1000))
+    assert either.prepare(2, script="true", continues=1) == []  # a quick one says nothing
+    monkeypatch.setattr(provisioning, "PROGRESS_S", 0.001)
+    said = either.prepare(3, script="true", continues=1)
+    assert re.fullmatch(r"Copying keep/ of job 1: \S+ of 300K", said[0])
+    assert len(list((either.pit(3) / "keep").iterdir())) == 300
 
 
 @pytest.mark.parametrize("target", ["/etc", "../../home/bert"])

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.cluster import Cluster, User, running_cluster
+from tests.conftest import pick_free_port
 from tests.pitting import Pit
-from tests.serving import PASSWORD, PROGRAMS
+from tests.serving import PASSWORD, PROGRAMS, Serving
 from tests.source.repositories import ENV, LFS, Repository
 
 BINARY = bytes(range(256)) * 40
@@ -273,6 +274,27 @@ def test_too_much_for_the_head_is_said(tmp_path: Path) -> None:
         assert "maxSnapshotSize" in pit.fails("run", "T", "[]", "-d", "true")
         mine.write({"data": "small\n"})
         assert said(small.admin, submitted(pit)) == listed(pit.project)
+
+
+def test_over_the_limit_nothing_is_sent_and_the_figures_are_said(tmp_path: Path) -> None:
+    service = Serving.start(pick_free_port(), config="maxUserSize: 1M\n")
+    try:
+        pit = Pit.of(service, tmp_path / "machine").registered("tilman")
+        pit.project.rmdir()
+        pit.answers = {"GIT_CONFIG_NOSYSTEM": "1"}
+        Repository.make(pit.project, {"train.py": "print(1)\n"})
+        pit.ok("ls", "home")
+        (service.home / "data/home/tilman/large").write_bytes(os.urandom(2_000_000))
+        words = pit.fails("run", "T", "[]", "-d", "true")
+        assert 'User "tilman" uses 2' in words
+        assert " of 1M" in words
+        incoming = service.home / "data/cache/tilman/snapshots.git/refs/pit/incoming"
+        assert not list(incoming.glob("*"))
+        pit.ok("delete", "home", "large")
+        pit.ok("run", "T", "[]", "-d", "true")
+        assert len(list(incoming.iterdir())) == 1
+    finally:
+        service.stop()
 
 
 def test_gc_drops_what_was_removed_here_and_keeps_what_another_cluster_knows(
