@@ -288,6 +288,36 @@ def test_a_preparation_under_way_is_no_leftover(head: Head, silent_server: str) 
     assert drop_leftovers(head.root) == 1
 
 
+@pytest.mark.system
+def test_the_next_preparation_of_a_job_waits_for_one_that_is_being_broken_off(
+    either: Head, silent_server: str, tmp_path: Path
+) -> None:
+    upstream = Repository.make(tmp_path / "upstream", {"f": "f"})
+
+    async def both() -> None:
+        first = asyncio.create_task(provision(either.work(1, "git", origin=silent_server, hash="a" * 40), print))
+        await await_until(lambda: processes_naming(silent_server))
+        first.cancel()
+        await asyncio.sleep(0)  # it has begun to end its programs
+        await provision(either.work(1, "git", origin=upstream.url, hash=upstream.head), print)
+        await asyncio.gather(first, return_exceptions=True)
+
+    asyncio.run(both())
+    assert (either.src() / "f").read_text() == "f"
+    assert not list((either.root / "pits").glob(".prep-*"))
+
+
+def test_what_cannot_be_tidied_away_fails_no_job(head: Head) -> None:
+    head.prepare(1, script="true")
+    for name in ("src", "tmp"):
+        (head.pit() / name).rmdir()
+    (head.root / "trash").write_text("in the way")
+    asyncio.run(provision(head.work(1, script="false", attempt=1, continues=99), print))
+    assert prepared(head.root, 1, attempt=1)
+    (head.root / "trash").unlink()
+    assert drop_leftovers(head.root) == 1
+
+
 def test_threads_of_preparation_end_with_it(head: Head) -> None:
     before = threading.active_count()
     with pytest.raises(SnakepitError):

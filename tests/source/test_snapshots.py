@@ -11,15 +11,19 @@ from pathlib import Path
 import pytest
 
 from snakepit.client.aside import find_repository
+from snakepit.client.reaching import Here
 from snakepit.client.sending import push
 from snakepit.client.snapshot import Repository, Snapshot, take
 from snakepit.errors import SnakepitError
 from snakepit.source import snapshots
+from snakepit.source.provision import provision
+from snakepit.source.sweep import drop_job, empty_trash
 from tests.source.preparing import Head
 from tests.source.repositories import ENV
 from tests.source.repositories import Repository as Real
 
 pytestmark = pytest.mark.system  # real programs, a dozen for each test
+MANY = int(os.environ.get("STRESS_JOBS", "24"))
 BINARY = bytes(range(256)) * 40
 
 
@@ -49,7 +53,7 @@ def sent(place: Path, cache: Real) -> Snapshot:
     repository = find_repository(place)
     assert isinstance(repository, Repository)
     snapshot = take(repository)
-    push(repository, snapshot.commit, str(cache.path), {})
+    push(repository, snapshot.commit, Here(str(cache.path)))
     return snapshot
 
 
@@ -175,6 +179,50 @@ def test_what_was_pushed_today_is_not_collected(head: Head, mine: Real) -> None:
         commits.append(sent(mine.path, cache).commit)
     asyncio.run(snapshots.collect(head.root, "anna", False))
     assert all(snapshots.has(head.root, "anna", commit) and _has_object(cache, commit) for commit in commits)
+
+
+def test_a_lock_that_goes_while_it_is_looked_at_stops_no_collection(head: Head, mine: Real) -> None:
+    cache = made(head.root)
+    commit = sent(mine.path, cache).commit
+    (cache.path / snapshots.INCOMING / "other.lock").symlink_to("gone-by-now")
+    asyncio.run(snapshots.collect(head.root, "anna", False))
+    assert snapshots.has(head.root, "anna", commit)
+
+
+@pytest.mark.system
+def test_jobs_are_prepared_while_others_are_removed_pushed_and_collected(either: Head, mine: Real) -> None:
+    cache = made(either.root)
+    commits = []
+    for number in range(4):
+        mine.write({"new.py": f"{number}\n"})
+        commits.append(sent(mine.path, cache).commit)
+    going = True
+
+    async def one(job: int) -> None:
+        commit = commits[job % len(commits)]
+        snapshots.offer(either.root, "anna", commit)
+        await provision(either.work(job, "snapshot", snapshot=commit), lambda _line: None)
+        assert (either.src(job) / "new.py").read_text() == f"{job % len(commits)}\n"
+        await asyncio.to_thread(drop_job, either.root, job)
+        await asyncio.to_thread(snapshots.drop, either.root, "anna", job)
+
+    async def sweeping() -> None:
+        while going:
+            for user in await asyncio.to_thread(snapshots.due, either.root):
+                await snapshots.collect(either.root, user, either.confined)
+            await asyncio.to_thread(empty_trash, either.root, 0)
+
+    async def all_at_once() -> None:
+        nonlocal going
+        sweeper = asyncio.create_task(sweeping())
+        for first in range(1, MANY, 8):
+            await asyncio.gather(*(one(job) for job in range(first, min(first + 8, MANY + 1))))
+        going = False
+        await sweeper
+
+    asyncio.run(all_at_once())
+    assert cache.git("fsck", "--no-dangling") == ""
+    assert not list((either.root / "pits").iterdir())
 
 
 def test_a_snapshot_goes_to_another_user_who_runs_the_job_again(either: Head, mine: Real) -> None:

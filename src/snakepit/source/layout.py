@@ -7,34 +7,47 @@ written before a power cut may be missing after it; it is cheaper to prepare aga
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import functools
 import os
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 PREPARATION = ".prep-"
 MARK = ".prepared"
 FRESH = ("src", "tmp")  # new for every attempt
 LASTING = ("keep", "workers", "log")  # what earlier attempts left stays
+PAUSE_S = 0.01
 
 
 _under_way: set[Path] = set()
 _lock = threading.Lock()
 
 
-@contextmanager
-def preparing(prep: Path) -> Iterator[None]:
-    """While this lasts nobody takes the directory for a leftover of a crash."""
-    with _lock:
-        _under_way.add(prep)
+@asynccontextmanager
+async def preparing(prep: Path) -> AsyncIterator[None]:
+    """While this lasts nobody takes the directory for a leftover of a crash; and nobody else is at it: a preparation
+    that was broken off needs a moment to end its programs, and would then tidy away what the next one made."""
+    while True:
+        if _begun(prep):
+            break
+        await asyncio.sleep(PAUSE_S)
     try:
         yield
     finally:
         with _lock:
             _under_way.discard(prep)
+
+
+def _begun(prep: Path) -> bool:
+    with _lock:
+        if prep in _under_way:
+            return False
+        _under_way.add(prep)
+        return True
 
 
 @contextmanager
@@ -50,7 +63,7 @@ def held(lock: Path) -> Iterator[bool]:
     removed between opening and locking: then it is a lock no more."""
     handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        yield _locked(handle) and lock.exists() and lock.stat().st_ino == os.fstat(handle).st_ino
+        yield _locked(handle) and _is_at(lock, handle)
     finally:
         os.close(handle)
 
@@ -61,6 +74,13 @@ def _locked(handle: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def _is_at(path: Path, handle: int) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(handle))
+    except FileNotFoundError:
+        return False
 
 
 def pits_dir(root: Path) -> Path:

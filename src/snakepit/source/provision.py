@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import logging
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -23,6 +24,8 @@ from snakepit.source.sandbox import Sandbox
 from snakepit.source.sweep import remove_tree, to_trash
 
 __all__ = ["COMPUTE", "Work", "prepared", "provision"]
+
+log = logging.getLogger(__name__)
 
 PROGRESS_S = 5.0
 COMPUTE = "if [ -f .compute ]; then bash .compute; fi\n"
@@ -56,7 +59,7 @@ async def provision(work: Work, say: Callable[[str], None]) -> None:
     if work.source == "script" and work.continues is None and not work.diff and _made_in_place(work):
         return
     prep = prep_dir(work.root, work.job)
-    with preparing(prep):
+    async with preparing(prep):
         await _prepare(work, prep, say)
 
 
@@ -95,11 +98,15 @@ def _made_in_place(work: Work) -> bool:
 
 
 async def _tidy(root: Path, prep: Path) -> None:
-    """A half-made checkout may be large: it is out of the way at once and removed beside the loop."""
-    if not (prep / "pit").exists():
-        remove_tree(prep)
-    elif (trashed := to_trash(root, prep, keep=False)) is not None:
-        await asyncio.shield(asyncio.to_thread(remove_tree, trashed))
+    """A half-made checkout may be large: it is out of the way at once and removed beside the loop. What cannot be
+    removed now is swept later; it is no reason to call a job that is well prepared a failure."""
+    try:
+        if not (prep / "pit").exists():
+            remove_tree(prep)
+        elif (trashed := to_trash(root, prep, keep=False)) is not None:
+            await asyncio.shield(asyncio.to_thread(remove_tree, trashed))
+    except OSError as problem:
+        log.warning("%s stays until it is swept: %s", prep, problem)
 
 
 def _start(work: Work, prep: Path) -> None:

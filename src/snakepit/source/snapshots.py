@@ -205,13 +205,21 @@ async def collect(root: Path, user: str, confined: bool = True, now: float | Non
 
 
 def _forget_incoming(cache: Path, now: float) -> None:
-    refs = [(path.stat().st_mtime, path) for path in (cache / INCOMING).glob("*") if path.suffix != ".lock"]
+    """Pushes may be under way meanwhile: a ref or a lock that was there is perhaps gone."""
+    refs = [(_changed_at(path), path) for path in (cache / INCOMING).glob("*") if path.suffix != ".lock"]
     for when, path in sorted(refs, reverse=True)[RECENT:]:
         if when < now - RECENT_S:
             path.unlink(missing_ok=True)
     for lock in (cache / "refs").rglob("*.lock"):  # of a push that was killed
-        if lock.stat().st_mtime < now - RECENT_S:
+        if _changed_at(lock) < now - RECENT_S:
             lock.unlink(missing_ok=True)
+
+
+def _changed_at(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:
+        return float("-inf")
 
 
 @contextlib.asynccontextmanager
