@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -83,12 +84,23 @@ def test_the_unit_does_not_kill_jobs(place: Path) -> None:
     assert snakepit("install-service", "--output", "-").stdout.startswith("[Unit]")
 
 
+@pytest.mark.system
+def test_systemd_has_nothing_to_say_against_the_unit(place: Path) -> None:
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd is not installed")
+    file = place / "snakepit.service"
+    assert snakepit("install-service", "--output", str(file), "--config", str(place / "my $conf 100%")).returncode == 0
+    done = subprocess.run(["systemd-analyze", "verify", str(file)], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
 def test_doctor_says_what_works_here(place: Path) -> None:
     done = snakepit("doctor", "--data", str(place / "data"))
     assert {line[3:].strip().split(":")[0] for line in done.stdout.splitlines()} >= {"python", "git", "sandbox", "gpus"}
     assert done.returncode == 0
 
 
+@pytest.mark.system
 def test_init_makes_an_admin_and_never_takes_a_password_as_argument(place: Path) -> None:
     data = str(place / "data")
     assert snakepit("init", "--admin", "tilman", "--data", data, "--password", "x").returncode == 2
@@ -106,6 +118,7 @@ def test_init_makes_an_admin_and_never_takes_a_password_as_argument(place: Path)
     assert rows == [("anna", 1), ("tilman", 1)]
 
 
+@pytest.mark.system
 def test_serve_comes_up_stops_cleanly_and_comes_up_again(place: Path) -> None:
     port, data = pick_free_port(), place / "data"
     for _ in range(2):
@@ -127,6 +140,7 @@ def test_serve_comes_up_stops_cleanly_and_comes_up_again(place: Path) -> None:
     assert "Traceback" not in (place / "log").read_text()
 
 
+@pytest.mark.system
 @pytest.mark.skipif(os.geteuid() != 0, reason="every other test here is run by an ordinary user already")
 def test_an_ordinary_user_can_serve_too(place: Path) -> None:
     port, home = pick_free_port(), place / "nobody"
@@ -152,6 +166,7 @@ def test_an_ordinary_user_can_serve_too(place: Path) -> None:
     assert running.returncode == 0
 
 
+@pytest.mark.system
 def test_a_second_service_and_a_taken_port_are_refused_in_one_line(place: Path) -> None:
     port = pick_free_port()
     running = serve(place, port, "--no-local-node")
@@ -171,6 +186,7 @@ def test_a_second_service_and_a_taken_port_are_refused_in_one_line(place: Path) 
         running.wait(20)
 
 
+@pytest.mark.system
 def test_a_data_root_that_cannot_be_used_is_refused_and_nothing_is_left(place: Path) -> None:
     words = ("--interface", "127.0.0.1", "--port", str(pick_free_port()))
     (place / "file").write_text("")

@@ -62,7 +62,8 @@ def test_a_certificate_that_cannot_be_read_is_said_so() -> None:
         Client(url.replace("http:", "https:"), certificate="nonsense").hello()
 
 
-def test_a_plain_service_is_no_tls_service() -> None:
+def test_a_plain_service_is_no_tls_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tls, "CONNECT_LIMIT_S", 0.3)
     with serving(says(ok(b""))) as (url, _), pytest.raises(SnakepitError, match="Unable to reach pit"):
         Client(url.replace("http:", "https:")).hello()
 

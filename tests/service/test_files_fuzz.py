@@ -11,10 +11,13 @@ from pathlib import Path
 from urllib.parse import quote_from_bytes
 
 import httpx
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.service.house import House
+
+pytestmark = pytest.mark.system  # they search for long
 
 NAMES = [b"a", b"b", b"\xff\xfe", "ä".encode(), b"with space", b"%2e%2e", b"new\nline", b"q?x=1#y", b"back\\slash"]
 DOTS = [b"..", b".", b"", b"\x00", b"n" * 300]
