@@ -265,6 +265,17 @@ def test_directories_travel_whole(pit: Pit, home: Path, job: int) -> None:
     assert "pit sync" in pit.fails("cp", "-r", "-c", f"{job}:keep", "elsewhere")
 
 
+def test_who_wants_to_continue_a_directory_is_told_the_command_that_does(pit: Pit, home: Path) -> None:
+    (home / "a set").mkdir()
+    (home / "a set" / "x").write_text("x")
+    for words in (("cp", "-r", "--continue", "home:a set", "here"), ("pull", "-r", "-c", "home", "a set", "here")):
+        assert "pit sync 'home:a set' here" in pit.fails(*words)
+    (pit.project / "mine").mkdir()
+    assert "pit sync mine home:yours" in pit.fails("cp", "-r", "--continue", "mine", "home:yours")
+    pit.ok("sync", "home:a set", "here")
+    assert (pit.project / "here" / "x").read_text() == "x"
+
+
 def test_a_directory_that_breaks_off_leaves_nothing(pit: Pit, home: Path) -> None:
     folder = pit.project / "many"
     folder.mkdir()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import shutil
 import stat
 import sys
@@ -41,8 +42,13 @@ class How:
 
     def __init__(self, force: bool = False, go_on: bool = False, tree: bool = False) -> None:
         self.force, self.go_on, self.tree = force, go_on, tree
-        if tree and go_on:
-            raise BadRequest("Directories are continued by pit sync: it sends only what is missing")
+
+
+def _refuse_to_go_on(how: How, source: str, target: str) -> None:
+    """Which directory would be meant, one that is there or one in it? `pit sync` has one meaning."""
+    if how.go_on:
+        words = f"pit sync {shlex.quote(source)} {shlex.quote(target) if target else '<directory>'}"
+        raise BadRequest(f"Directories are continued by pit sync, which sends only what is missing: {words}")
 
 
 # ---------------------------------------------------------------------------------------------------------------- down
@@ -52,6 +58,7 @@ def pull(place: Place, path: str, local: str | None, how: How) -> int:
     client = open_client()
     found = transfer.get(client, place, path)
     if how.tree and not found.is_file:
+        _refuse_to_go_on(how, f"{place.entity}:{path}", local or "")
         return _pull_tree(client, place, path, local, how)
     if not found.is_file:
         raise BadRequest(f"{ONLY_FILES} (Directories: -r)")
@@ -200,6 +207,7 @@ def push(place: Place, path: str, local: str | None, how: How, into: bool = Fals
     if local is not None and named and os.path.isdir(local):
         if not how.tree:
             raise BadRequest(f"{ONLY_FILES} (Directories: -r)")
+        _refuse_to_go_on(how, local, f"{place.entity}:{path}")
         return _push_tree(client, place, path, local, how, found)
     if found is not None and not found.is_file:
         raise BadRequest(NOT_A_FILE)
