@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -267,10 +268,18 @@ def ground(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def confined(ground: Path, *argv: str, writable: bool = True) -> subprocess.CompletedProcess[str]:
+def confined(
+    ground: Path, *argv: str, writable: bool = True, user: int | None = None
+) -> subprocess.CompletedProcess[str]:
     program = Program("test", argv, Place(ground / "room", writable))
     return subprocess.run(
-        command(program, ground), env=ENVIRONMENT, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30
+        command(program, ground),
+        env=ENVIRONMENT,
+        user=user,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=30,
     )
 
 
@@ -291,6 +300,26 @@ def test_programs_are_limited_and_start_with_a_clean_environment(ground: Path) -
     ]
     names = {line.partition("=")[0] for line in confined(ground, "/usr/bin/env").stdout.splitlines()}
     assert names - {"PWD"} == set(ENVIRONMENT)
+
+
+FORKS = "for (1..1000) { my $child = fork; last if !defined $child; if (!$child) { sleep 60; exit } $n++ } print $n"
+
+
+def test_a_program_that_runs_away_ends_at_its_limits() -> None:
+    """The kernel counts processes for everybody but root, who never runs them: the service gives its rights up."""
+    with tempfile.TemporaryDirectory(prefix="pipe-") as name:
+        ground = Path(name)
+        ground.chmod(0o755)
+        (ground / "room").mkdir()
+        somebody = 65534 if os.geteuid() == 0 else None
+        grown = confined(
+            ground, "/usr/bin/perl", "-e", f'$_ = "x" x {programs.MEMORY_BYTES}; print "here"', user=somebody
+        )
+        assert (grown.returncode != 0, grown.stdout) == (True, "")
+        forked = confined(ground, "/usr/bin/perl", "-e", FORKS, user=somebody)
+        assert 0 < int(forked.stdout) < programs.PROCESSES, forked.stderr
+        again = confined(ground, "/usr/bin/perl", "-e", FORKS, user=somebody)  # nothing of it is left
+        assert again.stdout == forked.stdout
 
 
 def test_the_kernel_keeps_read_only_what_is_read_only(ground: Path) -> None:
