@@ -203,7 +203,12 @@ class Room:
 
 @contextlib.asynccontextmanager
 async def room(**options: Any) -> AsyncIterator[Room]:
-    bench = Bench.make(**options)
+    async with furnished(Bench.make(**options)) as made:
+        yield made
+
+
+@contextlib.asynccontextmanager
+async def furnished(bench: Bench) -> AsyncIterator[Room]:
     engine = bench.engine()
     watcher = Watcher(engine)
     following = asyncio.create_task(watcher.follow())

@@ -5,43 +5,15 @@ import os
 import signal
 import subprocess
 import tarfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import pick_free_port
 from tests.pitting import Pit
 from tests.serving import PROGRAMS, Serving
 from tests.waiting import wait_until
 
 ODD = os.fsdecode(b"na\xffme \xc3\xa4 %2F?#&=\\'\"\n")
-
-
-@pytest.fixture(scope="module")
-def serving() -> Iterator[Serving]:
-    service = Serving.start(pick_free_port())
-    try:
-        yield service
-    finally:
-        service.stop()
-
-
-@pytest.fixture(scope="module")
-def pit(serving: Serving, tmp_path_factory: pytest.TempPathFactory) -> Pit:
-    return Pit.of(serving, tmp_path_factory.mktemp("user")).registered("tilman")
-
-
-@pytest.fixture(scope="module")
-def other(serving: Serving, pit: Pit, tmp_path_factory: pytest.TempPathFactory) -> Pit:
-    assert pit is not None  # the first user is the admin
-    return Pit.of(serving, tmp_path_factory.mktemp("other")).registered("anna")
-
-
-@pytest.fixture(scope="module")
-def home(serving: Serving, pit: Pit) -> Path:
-    pit.ok("ls", "home")
-    return serving.home / "data" / "home" / "tilman"
 
 
 @pytest.fixture(scope="module")

@@ -7,22 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.conftest import pick_free_port
 from tests.pitting import Pit
 from tests.serving import PROGRAMS, Serving
 from tests.source.repositories import Repository
 from tests.system.test_nginx import start_nginx
 
 ODD = os.fsdecode(b"na\xffme \xc3\xa4 %2F?#&=")
-
-
-@pytest.fixture(scope="module")
-def serving() -> Iterator[Serving]:
-    service = Serving.start(pick_free_port())
-    try:
-        yield service
-    finally:
-        service.stop()
 
 
 @pytest.fixture(scope="module")

@@ -24,23 +24,8 @@ from tests.waiting import wait_until
 
 
 @pytest.fixture(scope="module")
-def serving() -> Iterator[Serving]:
-    service = Serving.start(pick_free_port())
-    try:
-        yield service
-    finally:
-        service.stop()
-
-
-@pytest.fixture(scope="module")
 def pit(serving: Serving, tmp_path_factory: pytest.TempPathFactory) -> Pit:
     return Pit.of(serving, tmp_path_factory.mktemp("us er, it's")).registered("tilman")
-
-
-@pytest.fixture(scope="module")
-def home(serving: Serving, pit: Pit) -> Path:
-    pit.ok("ls", "home")
-    return serving.home / "data" / "home" / "tilman"
 
 
 @contextmanager

@@ -78,15 +78,6 @@ def start_nginx(folder: Path, service_port: int) -> tuple[Front, subprocess.Pope
 
 
 @pytest.fixture(scope="module")
-def serving() -> Iterator[Serving]:
-    running = Serving.start(pick_free_port())
-    try:
-        yield running
-    finally:
-        running.stop()
-
-
-@pytest.fixture(scope="module")
 def front(serving: Serving, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
     front, running = start_nginx(tmp_path_factory.mktemp("nginx"), serving.port)
     try:

@@ -1,28 +1,10 @@
 """Completion in the real shells, typed at a prompt; and what zsh does to a request."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
-from tests.conftest import pick_free_port
 from tests.pitting import Pit
-from tests.serving import PROGRAMS, Serving
+from tests.serving import PROGRAMS
 from tests.terminal import Terminal
-
-
-@pytest.fixture(scope="module")
-def serving() -> Iterator[Serving]:
-    service = Serving.start(pick_free_port())
-    try:
-        yield service
-    finally:
-        service.stop()
-
-
-@pytest.fixture(scope="module")
-def pit(serving: Serving, tmp_path_factory: pytest.TempPathFactory) -> Pit:
-    return Pit.of(serving, tmp_path_factory.mktemp("user")).registered("tilman")
 
 
 def shell(pit: Pit, *command: str) -> Terminal:

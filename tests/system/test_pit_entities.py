@@ -3,29 +3,13 @@
 import json
 import os
 import subprocess
-from collections.abc import Iterator
 
 import pytest
 
 from snakepit import Client
 from snakepit.errors import NotFound
-from tests.conftest import pick_free_port
 from tests.pitting import Pit
-from tests.serving import PASSWORD, PROGRAMS, Serving
-
-
-@pytest.fixture(scope="module")
-def serving() -> Iterator[Serving]:
-    service = Serving.start(pick_free_port())
-    try:
-        yield service
-    finally:
-        service.stop()
-
-
-@pytest.fixture(scope="module")
-def pit(serving: Serving, tmp_path_factory: pytest.TempPathFactory) -> Pit:
-    return Pit.of(serving, tmp_path_factory.mktemp("user")).registered("tilman")
+from tests.serving import PASSWORD, PROGRAMS
 
 
 def test_the_node_of_the_seed_can_be_declared(pit: Pit) -> None:

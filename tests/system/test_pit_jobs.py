@@ -1,35 +1,13 @@
 """Looking after jobs: status, log, wait, stop, remove, run again; one, several, or all of mine."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import pick_free_port
 from tests.pitting import Pit
 from tests.serving import Serving
 from tests.waiting import wait_until
-
-
-@pytest.fixture(scope="module")
-def serving() -> Iterator[Serving]:
-    service = Serving.start(pick_free_port())
-    try:
-        yield service
-    finally:
-        service.stop()
-
-
-@pytest.fixture(scope="module")
-def pit(serving: Serving, tmp_path_factory: pytest.TempPathFactory) -> Pit:
-    return Pit.of(serving, tmp_path_factory.mktemp("user")).registered("tilman")
-
-
-@pytest.fixture(scope="module")
-def other(serving: Serving, pit: Pit, tmp_path_factory: pytest.TempPathFactory) -> Pit:
-    assert pit is not None  # the first user is the admin
-    return Pit.of(serving, tmp_path_factory.mktemp("other")).registered("anna")
 
 
 def state(pit: Pit, number: int) -> int:

@@ -1,7 +1,6 @@
 """Getting in: the talk of the seeds on a terminal, and the same answers from flags and the environment."""
 
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,15 +10,6 @@ from tests.pitting import Pit
 from tests.serving import PASSWORD, Serving
 
 NEW = "a-new-password-1"
-
-
-@pytest.fixture(scope="module")
-def serving() -> Iterator[Serving]:
-    service = Serving.start(pick_free_port())
-    try:
-        yield service
-    finally:
-        service.stop()
 
 
 @pytest.fixture

@@ -19,15 +19,6 @@ from tests.waiting import wait_until
 
 
 @pytest.fixture(scope="module")
-def serving() -> Iterator[Serving]:
-    service = Serving.start(pick_free_port())
-    try:
-        yield service
-    finally:
-        service.stop()
-
-
-@pytest.fixture(scope="module")
 def user(serving: Serving, tmp_path_factory: pytest.TempPathFactory) -> Pit:
     pit = Pit.of(serving, tmp_path_factory.mktemp("user")).registered("tilman")
     pit.ok("set", "node:n0", "resources=2:GeForce GTX 1070")
@@ -148,6 +139,25 @@ def leave_unfinished(pit: Pit) -> None:
     with Client(pit.serving.url, user, token) as client:
         client.create_file(remote)
         client.append_file(remote, 0, [(pit.project / ".job-upload.tar.gz").read_bytes()[:10]], 10)
+
+
+def test_secrets_and_large_files_in_an_archive_are_asked_about_like_those_of_a_snapshot(pit: Pit) -> None:
+    (pit.project / ".env").write_text("TOKEN=1\n")
+    (pit.project / "data").write_bytes(bytes(3_000_000))
+    words = ("run", "T", "[]", "-d", "true")
+    assert "look like secrets: .env" in pit.fails(*words)
+    assert "are large: data (3 MB)" in pit.fails(*words, "--allow-secrets", PIT_MAX_FILE="1M")
+    assert "3 MB in all" in pit.fails(*words, "--allow-secrets", PIT_MAX_SNAPSHOT="2M")
+    with pit.terminal(*words) as terminal:
+        terminal.expect("These files look like secrets:")
+        terminal.expect("(y/N)?")
+        terminal.type("n\n")
+        terminal.expect("Nothing was sent")
+        assert terminal.end() == 1
+    assert not list(pit.project.glob(".job-upload*"))
+    pit.ok(*words, "--allow-secrets", "--allow-large", PIT_MAX_FILE="1M")
+    (pit.project / ".pitignore").write_text(".env\n")
+    pit.ok(*words)
 
 
 def test_a_refused_job_leaves_nothing_behind(pit: Pit) -> None:

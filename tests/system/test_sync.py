@@ -2,12 +2,10 @@
 
 import os
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import pick_free_port
 from tests.pitting import Pit
 from tests.serving import PROGRAMS, Serving
 from tests.waiting import wait_until
@@ -16,24 +14,9 @@ ODD = os.fsdecode(b"na\xffme \xc3\xa4 'x' %20")
 
 
 @pytest.fixture(scope="module")
-def serving() -> Iterator[Serving]:
-    service = Serving.start(pick_free_port())
-    try:
-        yield service
-    finally:
-        service.stop()
-
-
-@pytest.fixture(scope="module")
 def pit(serving: Serving, tmp_path_factory: pytest.TempPathFactory) -> Pit:
     """In a directory whose name has all that could be split, unquoted or escaped on the way."""
     return Pit.of(serving, tmp_path_factory.mktemp("us er, it's \\ 'x'")).registered("tilman")
-
-
-@pytest.fixture(scope="module")
-def home(serving: Serving, pit: Pit) -> Path:
-    pit.ok("ls", "home")
-    return serving.home / "data" / "home" / "tilman"
 
 
 def same(one: Path, other: Path) -> bool:
