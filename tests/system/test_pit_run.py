@@ -146,8 +146,8 @@ def test_secrets_and_large_files_in_an_archive_are_asked_about_like_those_of_a_s
     (pit.project / "data").write_bytes(bytes(3_000_000))
     words = ("run", "T", "[]", "-d", "true")
     assert "look like secrets: .env" in pit.fails(*words)
-    assert "are large: data (3 MB)" in pit.fails(*words, "--allow-secrets", PIT_MAX_FILE="1M")
-    assert "3 MB in all" in pit.fails(*words, "--allow-secrets", PIT_MAX_SNAPSHOT="2M")
+    assert "are large: data (3.0 MB)" in pit.fails(*words, "--allow-secrets", PIT_MAX_FILE="1M")
+    assert "3.0 MB in all" in pit.fails(*words, "--allow-secrets", PIT_MAX_SNAPSHOT="2M")
     with pit.terminal(*words) as terminal:
         terminal.expect("These files look like secrets:")
         terminal.expect("(y/N)?")

@@ -4,6 +4,7 @@ uploads. Needs no git; the patterns mean what they mean there.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import re
@@ -37,17 +38,39 @@ def make_archive(directory: Path, target: Path, say: Callable[[str], None] = lam
     unfinished = target.with_name(target.name + ".part")
     count = 0
     try:
-        with gzip.open(unfinished, "wb", COMPRESSION) as file, tarfile.open(fileobj=file, mode="w|") as tar:
+        with (
+            _speaking(directory),
+            gzip.open(unfinished, "wb", COMPRESSION) as file,
+            tarfile.open(fileobj=file, mode="w|") as tar,
+        ):
             for name in entries(directory, say, {target, unfinished}):
                 say(f"Archiving {name}...")
                 tar.add(directory / name, arcname=name, recursive=False, filter=_anonymous)
                 count += 1
-        unfinished.replace(target)
-    except OSError as problem:
-        raise SnakepitError(f"Cannot archive {problem.filename or directory}: {problem.strerror or problem}") from None
+        with _speaking(directory):
+            unfinished.replace(target)
     finally:
         unfinished.unlink(missing_ok=True)
     return Archive(target, count, target.stat().st_size)
+
+
+def sizes(directory: Path, target: Path) -> dict[str, int]:
+    """Of all files that would be in the archive."""
+    found = {}
+    with _speaking(directory):
+        for name in entries(directory, lambda _line: None, {target}):
+            status = (directory / name).lstat()
+            if stat.S_ISREG(status.st_mode):
+                found[name] = status.st_size
+    return found
+
+
+@contextlib.contextmanager
+def _speaking(directory: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as problem:
+        raise SnakepitError(f"Cannot archive {problem.filename or directory}: {problem.strerror or problem}") from None
 
 
 def entries(directory: Path, say: Callable[[str], None], leave_out: set[Path]) -> Iterator[str]:

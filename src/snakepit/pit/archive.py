@@ -9,11 +9,15 @@ import os
 import secrets
 from pathlib import Path
 
-from snakepit.client.archive import make_archive
+from snakepit.client.archive import make_archive, sizes
 from snakepit.client.client import Client
+from snakepit.client.secrets import looks_secret
+from snakepit.client.snapshot import Concerns
 from snakepit.client.upload import upload
 from snakepit.errors import SnakepitError
 from snakepit.pit import ask, render
+from snakepit.pit.arguments import Arguments
+from snakepit.pit.snapshots import limits, reviewer
 from snakepit.pit.source import Source
 
 ARCHIVE = ".job-upload.tar.gz"
@@ -21,13 +25,14 @@ NOTE = ".job-upload.json"
 QUESTION = "Continue incomplete upload (y) or delete it and proceed scheduling a new job (N)? "
 
 
-def of_directory(cwd: Path, client: Client, unfinished: str | None) -> Source:
-    """`unfinished` says what to do with an upload that broke off: "resume", "restart", or None to ask."""
+def of_directory(cwd: Path, client: Client, arguments: Arguments) -> Source:
+    """`--upload` says what to do with one that broke off: "resume", "restart"; else it is asked."""
     archive, note = cwd / ARCHIVE, cwd / NOTE
     old = _unfinished(archive, note)
-    if old is not None and _resume(archive, unfinished):
+    if old is not None and _resume(archive, arguments.text("upload")):
         remote = old
     else:
+        _review(cwd, archive, arguments)
         if old is not None:
             _forget(client, old)
         remote = _new(cwd, archive, note)
@@ -40,6 +45,18 @@ def of_directory(cwd: Path, client: Client, unfinished: str | None) -> Source:
         note.unlink(missing_ok=True)
 
     return Source({"archive": remote}, [("Archive", render.size(size))], {"archive": size}, tidy)
+
+
+def _review(cwd: Path, archive: Path, arguments: Arguments) -> None:
+    """As for a snapshot, only that nothing was agreed to before."""
+    bounds, found = limits(), sizes(cwd, archive)
+    hidden = tuple(name for name in found if looks_secret(os.fsencode(name)))
+    large = sorted(
+        ((name, size) for name, size in found.items() if size > bounds.file_bytes), key=lambda each: -each[1]
+    )
+    total = sum(found.values())
+    if hidden or large or total > bounds.total_bytes:
+        reviewer(arguments)(Concerns(hidden, tuple(large), total, total > bounds.total_bytes))
 
 
 def _unfinished(archive: Path, note: Path) -> str | None:

@@ -34,13 +34,12 @@ def collect(arguments: Arguments, client: Client, script: str) -> Source:
         if cwd in (Path.home(), Path("/")):
             return _no_project(cwd, script)
         render.talk(f"Sending an archive: {repository.reason}.")
-    for option in ("branch", "allow-secrets", "allow-large"):
-        if arguments.on(option):
-            raise UsageError(f"--{option} is for snapshots of git checkouts")
+    if arguments.on("branch"):
+        raise UsageError("--branch is for snapshots of git checkouts")
     _warn_of_nothing(cwd, script)
     from snakepit.pit.archive import of_directory
 
-    return of_directory(cwd, client, arguments.text("upload"))
+    return of_directory(cwd, client, arguments)
 
 
 def _no_project(cwd: Path, script: str) -> Source:
