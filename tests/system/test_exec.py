@@ -321,7 +321,7 @@ def test_a_shell_whose_job_is_stopped_says_so(scene: Scene) -> None:
         terminal.type("echo here$((1+1))\n")
         terminal.expect("here2")
         scene.anna.call("POST", f"/jobs/{job}/stop")
-        terminal.expect(f"Job {job} ")
+        terminal.expect(f"\nJob {job} ")
         terminal.expect("stopped")
         assert terminal.end() > 128
     assert scene.exec("kill -KILL $$") == (137, b"", b"")  # of a job that goes on, nothing is said

@@ -38,7 +38,8 @@ def test_a_shell_opens_in_the_job_and_ends_it(pit: Pit, me: User) -> None:
     with pit.terminal("run", "--interactive", "--script-only", "[2:gtx1070]") as terminal:
         terminal.expect("Job number: ")
         job = int(terminal.expect("\n"))
-        terminal.expect("$ ")
+        assert terminal.expect("$ ").count("Waiting: it is being started\n") <= 1
+        assert "Waiting: is" not in terminal.shown
         terminal.type("echo GPUs: $CUDA_VISIBLE_DEVICES. in $JOB_NUMBER.; tty; echo $0\n")
         assert len(terminal.expect(f". in {job}.").rpartition("GPUs: ")[2].split(",")) == 2
         terminal.expect("/dev/pts/")

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 PREPARING, WAITING, STARTING, RUNNING = 1, 2, 3, 4
+BEGUN = "is being started"  # what it waits for, in the moment before its state says so
 LOOK_S = 10
 ENTER_S = 15
 FAREWELL_S = 10
@@ -72,7 +73,7 @@ def stay(client: Client, job: int, argv: list[str] | None) -> int:
     except BaseException:
         _end(client, job)
         raise
-    _see_it_end(client, job)
+    _see_it_end(client, job, code)
     return code
 
 
@@ -93,7 +94,9 @@ def _wait_for_start(client: Client, job: int) -> None:
 def _why(client: Client, job: dict[str, Any]) -> str:
     if job["state"] == WAITING:
         reasons = patient(lambda: client.why(job["id"]))
-        return render.clean("; ".join(reasons)) or "for its turn"
+        if not any(reason.startswith(BEGUN) for reason in reasons):
+            return render.clean("; ".join(reasons)) or "for its turn"
+        return "it is being started"
     return "it is being started" if job["state"] == STARTING else "its code is being prepared"
 
 
@@ -110,13 +113,15 @@ def _enter(client: Client, job: int, argv: list[str] | None) -> int:
         time.sleep(0.1)
 
 
-def _see_it_end(client: Client, job: int) -> None:
+def _see_it_end(client: Client, job: int, code: int) -> None:
+    from snakepit.pit.commands.exec import below
+
     with contextlib.suppress(SnakepitError, KeyboardInterrupt):
         found = client.call("GET", f"/jobs/{job}/wait?timeout={FAREWELL_S}")
         if found["state"] < DONE:
             client.stop(job)
         why = f": {sentence(found)}" if found.get("outcome") not in (None, "succeeded") else "."
-        render.talk(f"Job {job} has ended{why}")
+        render.talk(f"{below(code)}Job {job} has ended{why}")
 
 
 def _end(client: Client, job: int) -> None:

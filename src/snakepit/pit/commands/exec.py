@@ -39,8 +39,8 @@ def go_inside(client: Client, job: int, arguments: Arguments, argv: list[str] | 
         raise UsageError("--tty and --no-tty exclude each other")
     wanted = (on_terminal() or arguments.on("tty")) and not arguments.on("no-tty")
     code = run_inside(client, job, arguments.number("worker") or 0, argv, wanted)
-    if code > KILLED and code != LOST:
-        _tell_of_its_end(client, job)
+    if KILLED < code < LOST:
+        _tell_of_its_end(client, job, code)
     return code
 
 
@@ -79,7 +79,7 @@ def run_inside(
         execution.close()
 
 
-def _tell_of_its_end(client: Client, job: int) -> None:
+def _tell_of_its_end(client: Client, job: int, code: int) -> None:
     """A command that was killed may have ended with its job: then that is worth a word."""
     from snakepit.pit.following import sentence
 
@@ -87,7 +87,13 @@ def _tell_of_its_end(client: Client, job: int) -> None:
         found = client.call("GET", f"/jobs/{job}/wait?timeout={FAREWELL_S}")
         if found["state"] > RUNNING:
             ended = found["state"] == DONE
-            render.talk(f"Job {job} has ended: {sentence(found)}" if ended else f"Job {job} is being stopped.")
+            words = f"Job {job} has ended: {sentence(found)}" if ended else f"Job {job} is being stopped."
+            render.talk(below(code) + words)
+
+
+def below(code: int) -> str:
+    """Begins a line of its own: what was killed left a terminal in the middle of one, behind a prompt say."""
+    return "\n" if KILLED < code < LOST and os.isatty(2) else ""
 
 
 def _job(arguments: Arguments) -> int:
