@@ -66,7 +66,7 @@ async def local_site() -> AsyncIterator[Site]:
 Sites = Callable[[], AbstractAsyncContextManager[Site]]
 
 
-@pytest.fixture(params=[fake_site, local_site], ids=["fake", "local"])
+@pytest.fixture(params=[fake_site, pytest.param(local_site, marks=pytest.mark.system)], ids=["fake", "local"])
 def sites(request: pytest.FixtureRequest) -> Sites:
     chosen: Sites = request.param
     return chosen

@@ -157,7 +157,8 @@ def test_when_its_directory_is_removed_an_agent_ends_what_it_runs_and_a_new_one_
     run(story())
 
 
-def test_a_holder_whose_agent_dies_before_the_gate_opens_goes_home_and_runs_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("said", [0.0, 0.5, 1.0])
+def test_a_holder_whose_agent_dies_before_it_said_all_goes_home_and_runs_nothing(tmp_path: Path, said: float) -> None:
     ran = tmp_path / "ran"
     files = {name: str(tmp_path / name) for name in ("out", "dropped", "status")}
     payload = holder.Payload(
@@ -169,11 +170,12 @@ def test_a_holder_whose_agent_dies_before_the_gate_opens_goes_home_and_runs_noth
         cgroups=[],
         **files,
     )
-    pid, gate = holder.fork(payload)
+    pid, gate = holder.fork()
+    words = json.dumps(payload._asdict()).encode()
+    os.write(gate, words[: int(len(words) * said)])
     os.close(gate)
     os.waitpid(pid, 0)
-    assert holder.read_status((tmp_path / "status").read_text()) == {"unstarted": True}
-    assert not ran.exists()
+    assert ran.exists() == (tmp_path / "status").exists() == (said == 1.0)
 
 
 def test_an_agent_killed_between_record_and_gate_starts_the_process_at_its_next_start() -> None:
@@ -187,15 +189,10 @@ def test_an_agent_killed_between_record_and_gate_starts_the_process_at_its_next_
             known = json.loads((folder / "record").read_text())
             known["go"] = {"id": str(one.id), "environment": {}, "hosts": {}, "time_limit_s": 0}
             known.update(phase="running", pid=2**22 - 3, started=1, boot=boot_id(), begun=0.0, status="status-x")
-            here.bench.give(write(folder / "status-x", json.dumps({"unstarted": True})))
             (folder / "record").write_text(json.dumps(known))
             ended = await here.watcher.end(one.id)
             assert (ended.cause, ended.code) == (Cause.EXIT, 4)
             assert (runs / "one").read_text() == "run\n"
-
-    def write(path: Path, text: str) -> Path:
-        path.write_text(text)
-        return path
 
     run(story())
 

@@ -1,6 +1,5 @@
 """Processes that end while the node's disk is full: their exit codes are true once there is room again."""
 
-import asyncio
 import contextlib
 import os
 import subprocess
@@ -11,7 +10,7 @@ import pytest
 
 from snakepit.core.domains import Mount
 from snakepit.core.job import Cause
-from tests.engines.bench import CLUSTER, Bench, Room, Watcher, marked, process, run, shell
+from tests.engines.bench import CLUSTER, Bench, Room, furnished, marked, process, run, shell
 from tests.waiting import await_until
 
 pytestmark = pytest.mark.system
@@ -38,15 +37,8 @@ def small_disk(bench: Bench) -> Iterator[None]:
 async def cramped_room(isolation: str) -> AsyncIterator[Room]:
     bench = Bench.make(isolation=isolation)
     with small_disk(bench):
-        engine = bench.engine()
-        watcher = Watcher(engine)
-        following = asyncio.create_task(watcher.follow())
-        try:
-            await engine.probe()
-            yield Room(bench, engine, watcher)
-        finally:
-            await bench.take_down()
-            await asyncio.wait_for(following, 20)
+        async with furnished(bench) as made:
+            yield made
 
 
 def fill(directory: Path) -> Path:
@@ -60,7 +52,6 @@ def fill(directory: Path) -> Path:
     return filler
 
 
-@pytest.mark.xfail(strict=True, reason="the holder dies of counting what it had to drop: see _Log._drop")
 @ISOLATIONS
 @pytest.mark.parametrize("killed", [False, True], ids=["agent runs on", "agent killed"])
 def test_an_end_with_words_on_a_full_disk_is_told_truly_once_there_is_room(isolation: str, killed: bool) -> None:

@@ -158,7 +158,7 @@ def test_who_waits_for_a_job_hears_of_its_end_at_once(me: User, cluster: Cluster
 
 def test_state_changes_tell_the_way_of_a_job(me: User) -> None:
     job = me.run("exit 0")
-    assert [change["state"] for change in job["stateChanges"]] == [0, 1, 2, 3, 4, 6, 7]
+    assert [change["state"] for change in job["stateChanges"]] == [0, 2, 3, 4, 6, 7]
 
 
 def test_what_a_job_leaves_running_ends_with_it(me: User, cluster: Cluster) -> None:

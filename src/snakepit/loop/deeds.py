@@ -25,6 +25,7 @@ from snakepit.store import jobs
 from snakepit.store.database import Store
 
 log = logging.getLogger(__name__)
+CLEAN_AFTER_S = 0.05
 RUNNING_AFTER_S = 0.02  # one that is over before costs no transaction of its own
 
 
@@ -73,6 +74,7 @@ class Deeds:
     ) -> None:
         self._store, self._nodes, self._books = store, nodes, books
         self._provision, self._settings, self._tell, self._later = provision, settings, tell, later
+        self._over: list[LiveAttempt] = []  # to be cleaned
 
     async def prepare(self, job: LiveJob) -> None:
         """Build the job's directory; the loop hears `prepared` with a problem, or without one."""
@@ -158,12 +160,28 @@ class Deeds:
         await asyncio.gather(*(self._stop_on(node, attempt, cause, note) for node in attempt.nodes))
 
     async def clean(self, attempt: LiveAttempt) -> None:
-        """Let the nodes forget the attempt. A node out of reach is cleaned when it is back."""
-        try:
-            await asyncio.to_thread(self._books.sync, attempt.id.job)
-        except OSError as error:
-            log.error("the log of job %d may not outlive a power cut: %s", attempt.id.job, error)
-        await asyncio.gather(*(self.clean_on(node, [attempt.id]) for node in attempt.nodes))
+        """Let the nodes forget the attempt, with others that end about now: whoever waits for its end comes first.
+        A node out of reach is cleaned when it is back."""
+        self._over.append(attempt)
+        if len(self._over) > 1:
+            return
+        await asyncio.sleep(CLEAN_AFTER_S)
+        over, self._over = self._over, []
+        await asyncio.to_thread(self._sync_logs, [each.id.job for each in over])
+        by_node: dict[str, list[AttemptId]] = {}
+        for each in over:
+            for node in each.nodes:
+                by_node.setdefault(node, []).append(each.id)
+        await asyncio.gather(*(self.clean_on(node, ids) for node, ids in by_node.items()))
+
+    def _sync_logs(self, jobs: Sequence[int]) -> None:
+        for job in jobs:
+            try:
+                self._books.sync(job)
+            except FileNotFoundError:
+                continue  # the job was removed meanwhile
+            except OSError as error:
+                log.error("the log of job %d may not outlive a power cut: %s", job, error)
 
     async def clean_on(self, node: str, attempts: Sequence[AttemptId]) -> None:
         try:
@@ -225,7 +243,10 @@ class Deeds:
                 error.message = f"{name}: {error.message}"
                 raise
 
-        answers = await asyncio.gather(*(create_on(name, wanted) for name, wanted in launches.items()))
+        creating = asyncio.gather(*(create_on(name, wanted) for name, wanted in launches.items()))
+        await asyncio.sleep(0)  # the nodes are at it
+        self._books.open(job.id)
+        answers = await creating
         return {created.id.process: created for answer in answers for created in answer}
 
     def _launch(self, job: LiveJob, process: LiveProcess, node: LiveNode) -> Launch:

@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Executable, Table, and_, bindparam, select
+from sqlalchemy import ColumnElement, Connection, Executable, Select, Table, and_, bindparam, select
 
 from snakepit.core.job import AttemptId, Ended, Outcome, ProcessId
 from snakepit.core.placement import Grant, Placed, Placement
@@ -18,6 +18,14 @@ from snakepit.store.schema import processes as table
 from snakepit.store.statements import insert_all, insert_by
 
 STARTING, RUNNING, ENDED = "starting", "running", "ended"
+
+
+class _Queries(NamedTuple):
+    """Some attempts with all that belongs to them. Made once: building a statement takes longer than running it."""
+
+    attempts: Select[Any]
+    processes: Select[Any]
+    grants: Select[Any]
 
 
 def begin(c: Connection, id: AttemptId, placement: Placement, now: datetime) -> None:
@@ -40,18 +48,17 @@ def find(c: Connection, id: AttemptId) -> AttemptRow | None:
 
 def processes(c: Connection, id: AttemptId) -> list[ProcessRow]:
     """By number."""
-    return _processes(c, _is(table, id), _is(grants, id)).get(id, [])
+    return next((found for attempt, found in of_job(c, id.job) if attempt.id == id), [])
 
 
 def live(c: Connection) -> list[tuple[AttemptRow, list[ProcessRow]]]:
     """Attempts that did not end, by number."""
-    going = select(attempts.c.job).where(attempts.c.ended_at.is_(None))
-    return _with_processes(c, attempts.c.ended_at.is_(None), table.c.job.in_(going), grants.c.job.in_(going))
+    return _with_processes(c, _LIVE, {})
 
 
 def of_job(c: Connection, job: int) -> list[tuple[AttemptRow, list[ProcessRow]]]:
     """All that ever were, by task and number."""
-    return _with_processes(c, attempts.c.job == job, table.c.job == job, grants.c.job == job)
+    return _with_processes(c, _OF_JOB, {"b_job": job})
 
 
 def process_created(c: Connection, id: ProcessId, address: str, ports: Iterable[int] = ()) -> None:
@@ -81,28 +88,17 @@ def end(c: Connection, id: AttemptId, outcome: Outcome | None, reason: str, now:
 
 
 def _with_processes(
-    c: Connection, which: ColumnElement[bool], theirs: ColumnElement[bool], cards: ColumnElement[bool]
+    c: Connection, queries: _Queries, given: dict[str, Any]
 ) -> list[tuple[AttemptRow, list[ProcessRow]]]:
-    by_attempt = _processes(c, theirs, cards)
-    rows = c.execute(select(attempts).where(which).order_by(*attempts.primary_key.columns))
-    return [(attempt, by_attempt.get(attempt.id, [])) for attempt in map(_attempt, rows)]
-
-
-def _processes(
-    c: Connection, which: ColumnElement[bool], cards: ColumnElement[bool]
-) -> dict[AttemptId, list[ProcessRow]]:
-    columns = (*grants.primary_key.columns, grants.c.share, grants.c.mem_bytes)
     granted: dict[ProcessId, list[Grant]] = defaultdict(list)
-    for job, task, attempt, process, index, share, mem_bytes in c.execute(
-        select(*columns).where(cards).order_by(*grants.primary_key.columns)
-    ):
+    for job, task, attempt, process, index, share, mem_bytes in c.execute(queries.grants, given):
         granted[ProcessId(AttemptId(job, task, attempt), process)].append(Grant(index, share, mem_bytes))
     found: dict[AttemptId, list[ProcessRow]] = defaultdict(list)
-    for row in c.execute(select(table).where(which).order_by(*table.primary_key.columns)):
+    for row in c.execute(queries.processes, given):
         job, task, attempt, process, group_index, process_index, node, *rest = row
         id = ProcessId(AttemptId(job, task, attempt), process)
         found[id.attempt].append(ProcessRow(id, group_index, process_index, node, tuple(granted.get(id, ())), *rest))
-    return found
+    return [(attempt, found.get(attempt.id, [])) for attempt in map(_attempt, c.execute(queries.attempts, given))]
 
 
 def _attempt(row: Any) -> AttemptRow:
@@ -158,6 +154,18 @@ def _new_task(dialect: str) -> Executable:
     )
 
 
+def _queries(which: ColumnElement[bool], theirs: ColumnElement[bool], cards: ColumnElement[bool]) -> _Queries:
+    given = (*grants.primary_key.columns, grants.c.share, grants.c.mem_bytes)
+    return _Queries(
+        select(attempts).where(which).order_by(*attempts.primary_key.columns),
+        select(table).where(theirs).order_by(*table.primary_key.columns),
+        select(*given).where(cards).order_by(*grants.primary_key.columns),
+    )
+
+
+_GOING = select(attempts.c.job).where(attempts.c.ended_at.is_(None))
+_LIVE = _queries(attempts.c.ended_at.is_(None), table.c.job.in_(_GOING), grants.c.job.in_(_GOING))
+_OF_JOB = _queries(*(each.c.job == bindparam("b_job") for each in (attempts, table, grants)))
 _CREATED = table.update().where(_keyed(table))
 _RUNNING = table.update().where(_keyed(table), table.c.phase == STARTING)
 _ENDED = table.update().where(_keyed(table), table.c.phase != ENDED)

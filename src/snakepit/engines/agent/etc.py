@@ -6,11 +6,13 @@ than all the rest of a start.
 
 import os
 import shutil
+import time
 from typing import List, Tuple
 
 from snakepit.core.confine import ETC, SYSTEM
 
 Stamp = List[Tuple[str, int, int]]
+LOOK_AGAIN_S = 1.0
 
 
 class Etc:
@@ -19,6 +21,7 @@ class Etc:
         os.makedirs(self._top, exist_ok=True)
         self._number = max([int(name) for name in os.listdir(self._top) if name.isdigit()] or [0])
         self._stamp: Stamp = []
+        self._looked_at = 0.0
 
     def tidy(self) -> None:
         """Nothing runs: nobody sees the copies of before any more."""
@@ -27,11 +30,12 @@ class Etc:
 
     def directory(self) -> str:
         """A copy as of now. Older ones stay until a start of the agent at which nothing runs: they may be in use."""
-        stamp = _stamp()
-        if stamp != self._stamp:
-            self._number += 1
-            _copy(self._current())
-            self._stamp = stamp
+        if time.monotonic() >= self._looked_at + LOOK_AGAIN_S:
+            self._looked_at, stamp = time.monotonic(), _stamp()
+            if stamp != self._stamp:
+                self._number += 1
+                _copy(self._current())
+                self._stamp = stamp
         return self._current()
 
     def _current(self) -> str:

@@ -1,9 +1,12 @@
 """The holder: a small process forked from the agent that keeps one payload and outlives the agent.
 
-It waits at a gate until the agent has written down its pid, then starts the payload (bubblewrap, or the bare program),
-copies its output from a pipe to a file, and leaves the exit code in the status file. A file handed to the payload
-would be emptied by every `echo … > /dev/stderr`; a pipe read by the agent would break with it. As a subreaper the
-holder inherits whatever the payload leaves behind, and ends it before it says how the payload ended.
+It stands ready before there is anything to run, with the child that will become the payload: two forks of a Python
+program take longer than the rest of a start. At its gate it waits for the words that say what to run (bubblewrap, or
+the bare program); when the gate closes without them, both go home. It makes the status file first, so that where there
+is none, nothing ran. Then it copies the payload's output from a pipe to a file, and leaves the exit code in the status
+file. A file handed to the payload would be emptied by every `echo … > /dev/stderr`; a pipe read by the agent would
+break with it. As a subreaper the holder inherits whatever the payload leaves behind, and ends it before it says how the
+payload ended.
 """
 
 import ctypes
@@ -18,8 +21,8 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 from snakepit.engines.agent import procs
 from snakepit.engines.agent.aside import close_all_but
 
-STATUS_FD = 3  # fixed, so that bubblewrap's argv can name it before the fork
-GATE_FD = 5
+STATUS_FD = 3  # fixed, so that bubblewrap's argv can name it
+GATE_FD = 4
 FULL_DISK_S = 1.0
 CHUNK = 256 << 10
 PR_SET_CHILD_SUBREAPER = 36
@@ -41,64 +44,129 @@ class Payload(NamedTuple):
     cgroups: List[str]  # files to write 0 to, to join
 
 
-def fork(payload: Payload) -> Tuple[int, int]:
-    """A holder standing at its gate, and the gate: one byte lets it run, closing it sends it home."""
+def fork() -> Tuple[int, int]:
+    """A holder standing at its gate, and the gate: `open_gate` lets it run, closing it sends it home."""
     gate, opener = os.pipe()
     pid = os.fork()
     if pid == 0:
         try:
-            _hold(payload, gate)
+            _stand(gate)
         finally:
             os._exit(70)
     os.close(gate)
     return pid, opener
 
 
-def _hold(payload: Payload, gate: int) -> None:
+def open_gate(opener: int, payload: Payload) -> None:
+    """The holder runs `payload` once the gate is closed behind these words; half of them are none."""
+    _write_all(opener, json.dumps(payload._asdict()).encode())
+
+
+def _stand(gate: int) -> None:
     os.setsid()
-    gate = _close_all_but(gate, payload.status)
+    os.dup2(gate, GATE_FD)
+    close_all_but((2, GATE_FD))  # everything of the agent's, its lock above all
+    null = os.open(os.devnull, os.O_RDWR)  # 0, as the lowest free number
+    os.set_inheritable(null, True)
+    os.dup2(null, 1)
+    os.dup2(null, STATUS_FD)
     signal.set_wakeup_fd(-1)
     for number in DEAF_TO:
         signal.signal(number, signal.SIG_IGN)
-    if not _may_pass(gate):
-        _say({"unstarted": True})
-        os._exit(0)
-    os.close(gate)
     LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     waker, alarm = os.pipe()
     os.set_blocking(alarm, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(alarm)
     output, writer = os.pipe()
+    inner, passer = os.pipe()
     child = os.fork()
     if child == 0:
-        _become(payload, writer)
+        _stand_within(inner, passer, writer)
     os.close(writer)
-    ended = _pump(payload, child, output, waker)
-    _say(ended)
+    os.close(inner)
+    _hold(child, passer, output, waker)
+
+
+def _hold(child: int, passer: int, output: int, waker: int) -> None:
+    words = _read_all(GATE_FD)
+    os.close(GATE_FD)
+    payload = _payload(words)
+    if payload is None:
+        os._exit(0)  # the child goes home as well: its gate closes with us
+    _open_status(payload)
+    log = _Log(payload)
+    _write_all(passer, words)
+    os.close(passer)
+    _say(_pump(log, child, output, waker))
     os._exit(0)
 
 
-def _close_all_but(gate: int, status: str) -> int:
-    """Drops everything of the agent's (its lock above all), and puts the status file at its fixed number."""
-    os.dup2(gate, GATE_FD)
-    close_all_but((2, GATE_FD))
-    null = os.open(os.devnull, os.O_RDWR)  # 0, as the lowest free number
-    os.set_inheritable(null, True)
-    os.dup2(null, 1)
-    file = os.open(status, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    if file != STATUS_FD:
-        os.dup2(file, STATUS_FD)
-        os.close(file)
-    return GATE_FD
+def _stand_within(inner: int, passer: int, writer: int) -> None:
+    """In the child: ready to become the payload, or to say on its log why it cannot."""
+    name = ""
+    try:
+        os.setsid()
+        for descriptor in (GATE_FD, passer):
+            os.close(descriptor)
+        signal.set_wakeup_fd(-1)
+        for number in DEAF_TO + (signal.SIGCHLD, signal.SIGXFSZ):
+            signal.signal(number, signal.SIG_DFL)
+        os.dup2(writer, 1)
+        os.dup2(writer, 2)
+        payload = _payload(_read_all(inner))
+        if payload is None:
+            os._exit(0)
+        name = payload.argv[0]
+        _open_status(payload)
+        for file in payload.cgroups:
+            _join(file)
+        os.set_inheritable(STATUS_FD, payload.sandboxed)  # the payload itself never sees it: bubblewrap closes it
+        os.chdir(payload.cwd)
+        os.execvpe(name, payload.argv, payload.environment)
+    except OSError as error:
+        os.write(2, "{}: {}\n".format(error.filename or name, error.strerror).encode())
+        os._exit(127 if error.errno == errno.ENOENT else 126)
+    finally:
+        os._exit(126)
 
 
-def _may_pass(gate: int) -> bool:
+def _payload(words: bytes) -> Optional[Payload]:
+    """None where the agent ended before it had said all of it."""
+    try:
+        return Payload(**json.loads(words.decode()))
+    except ValueError:
+        return None
+
+
+def _open_status(payload: Payload) -> None:
+    file = os.open(payload.status, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(file, STATUS_FD, inheritable=False)
+    os.close(file)
+
+
+def _join(file: str) -> None:
+    door = os.open(file, os.O_WRONLY)
+    os.write(door, b"0")
+    os.close(door)
+
+
+def _read_all(descriptor: int) -> bytes:
+    parts: List[bytes] = []
     while True:
         try:
-            return os.read(gate, 1) != b""
+            part = os.read(descriptor, CHUNK)
         except InterruptedError:
             continue
+        if not part:
+            return b"".join(parts)
+        parts.append(part)
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
 
 
 def _say(word: Dict[str, Any]) -> None:
@@ -110,30 +178,8 @@ def _say(word: Dict[str, Any]) -> None:
             time.sleep(FULL_DISK_S)  # the disk is full: the exit code is worth waiting for
 
 
-def _become(payload: Payload, writer: int) -> None:
-    """In the child: becomes the payload, or says on its log why it cannot."""
-    try:
-        os.setsid()
-        for number in DEAF_TO + (signal.SIGCHLD, signal.SIGXFSZ):
-            signal.signal(number, signal.SIG_DFL)
-        os.dup2(writer, 1)
-        os.dup2(writer, 2)
-        for file in payload.cgroups:
-            with open(file, "w") as procs_file:
-                procs_file.write("0")
-        os.set_inheritable(STATUS_FD, payload.sandboxed)  # the payload itself never sees it: bubblewrap closes it
-        os.chdir(payload.cwd)
-        os.execvpe(payload.argv[0], payload.argv, payload.environment)
-    except OSError as error:
-        os.write(2, "{}: {}\n".format(error.filename or payload.argv[0], error.strerror).encode())
-        os._exit(127 if error.errno == errno.ENOENT else 126)
-    finally:
-        os._exit(126)
-
-
-def _pump(payload: Payload, child: int, output: int, waker: int) -> Dict[str, Any]:
+def _pump(log: "_Log", child: int, output: int, waker: int) -> Dict[str, Any]:
     """Copies output to the file until the payload and all it started are gone; how it ended."""
-    log = _Log(payload)
     status: Optional[int] = None
     open_ends: List[int] = [output, waker]
     while status is None or output in open_ends:
@@ -208,8 +254,12 @@ class _Log:
             file = os.open(self.counter, os.O_WRONLY | os.O_CREAT, 0o600)
         except OSError:
             return
-        os.write(file, b"%020d" % self.dropped)
-        os.close(file)
+        try:
+            os.write(file, b"%020d" % self.dropped)
+        except OSError:
+            pass  # a disk without room for this: the next loss counts it as well
+        finally:
+            os.close(file)
 
 
 def read_status(text: str) -> Dict[str, Any]:

@@ -1,7 +1,8 @@
 """What the agent remembers, on the node's own disk: who it is, how each process stands, what must never run again.
 
-A record is replaced whole (written beside, synced, renamed), so that whoever reads it after a crash sees the old or the
-new one. Layout: `id epoch cards tombstones`, `homes/<user>/`, `procs/<id>/` with
+A record is replaced whole (written beside, renamed), so that whoever reads it after a crash of the agent sees the old
+or the new one. A power cut ends every process, so a record is synced only when it tells of an end that its head does
+not hear at once. Layout: `id epoch cards tombstones`, `homes/<user>/`, `procs/<id>/` with
 `record out dropped status hosts passwd tmp/`.
 """
 
@@ -47,8 +48,8 @@ class Records:
     def file(self, process: str, name: str) -> str:
         return os.path.join(self.top, "procs", process, name)
 
-    def save(self, record: Record) -> None:
-        write_whole(self.file(record["id"], "record"), json.dumps(record).encode())
+    def save(self, record: Record, sync: bool = False) -> None:
+        write_whole(self.file(record["id"], "record"), json.dumps(record).encode(), sync)
 
     def load(self) -> List[Record]:
         """All records; one that cannot be read (a torn disk) is kept as one that nobody knows the end of."""
@@ -94,14 +95,15 @@ class Records:
         return {line[0] for line in kept}
 
 
-def write_whole(path: str, data: bytes) -> None:
+def write_whole(path: str, data: bytes, sync: bool = True) -> None:
     beside = path + ".new"
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
         view = memoryview(data)
         while view:
             view = view[os.write(descriptor, view) :]
-        os.fsync(descriptor)
+        if sync:
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)
     os.rename(beside, path)

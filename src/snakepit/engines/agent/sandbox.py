@@ -126,13 +126,14 @@ def passwd(record: Record) -> str:
     """The text of /etc/passwd: whoever runs this job comes first, with the job's home and a shell (sshd asks for both);
     the account that all jobs share is nobody's name in there."""
     user = record["launch"]["user"] or "pit"
-    own = "{}:x:{}:{}::{}:/bin/bash".format(user, os.getuid(), os.getgid(), inner_home(record))
+    uid = str(os.getuid())
+    own = "{}:x:{}:{}::{}:/bin/bash".format(user, uid, os.getgid(), inner_home(record))
     try:
         with open("/etc/passwd", errors="surrogateescape") as file:
             others = file.read().splitlines()
     except OSError:
         others = []
-    kept = [line for line in others if line.split(":")[0] != user and line.split(":")[2:3] != [str(os.getuid())]]
+    kept = [line for line in others if line.split(":")[0] != user and line.split(":")[2:3] != [uid]]
     return "\n".join([own] + [line.encode("ascii", "replace").decode() for line in kept]) + "\n"
 
 

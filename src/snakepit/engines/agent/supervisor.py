@@ -1,7 +1,8 @@
 """The table of processes and the verbs on it. Each verb is idempotent; what it decided is on disk before it is done.
 
-A start is: fork a holder that waits at a gate, write its pid down, open the gate. Killed before the writing, the agent
-leaves a record that never ran and a holder that goes home; killed after it, a holder that runs and is found again.
+A start is: take a holder that waits at its gate, write its pid down, open the gate. Killed before the writing, the
+agent leaves a record that never ran and a holder that goes home; killed after it, a holder that runs and is found
+again. One holder more than is needed stands ready at all times.
 """
 
 import os
@@ -25,6 +26,7 @@ POLL_EVERY_S = 0.5  # only where the kernel has no pidfd
 TERM_AGAIN_S = 0.02
 TIME_LIMIT_GRACE_S = 10
 SAVE_AGAIN_S = 2
+SYNC_AFTER_S = 1  # by then most ends were told, and their records removed
 LEAST_DISK = 64 << 20
 
 
@@ -41,8 +43,10 @@ class Supervisor:
         self._listener: Optional[Tell] = None
         self._sandbox_works = False
         self._ticking = False
+        self._ready: Optional[Tuple[int, int]] = None  # a holder at its gate, and the gate
         self._sampler = Sampler(reactor, self.table, lambda: self.node.cards)
         self._find_again()
+        reactor.soon(0, self.stand_ready)
 
     def create(self, launches: List[Dict[str, Any]]) -> List[Dict[str, Any]]:
         """All or none. What exists already gives the same answer again."""
@@ -180,19 +184,18 @@ class Supervisor:
     def _start(self, ready: List[Record]) -> None:
         gates: List[int] = []
         try:
+            payloads = [self._payload(record) for record in ready]
             for record in ready:
-                gates.append(self._fork(record))
-            for record in ready:
+                gates.append(self._hold(record))
                 self.records.save(record)
+            for gate, payload in zip(gates, payloads):
+                holder.open_gate(gate, payload)
         except OSError as error:
             for record in ready:
                 if record["phase"] == "running":
                     record["phase"] = "created"
                     self.reactor.soon(1, lambda pid=record["pid"]: _reap(pid))  # type: ignore[misc]
             raise not_now("cannot start: {}".format(error)) from None
-        else:
-            for gate in gates:
-                os.write(gate, b"!")
         finally:
             for gate in gates:
                 os.close(gate)
@@ -200,19 +203,30 @@ class Supervisor:
             self._watch(record)
         self._sampler.wake()
         self._tick()
+        self.reactor.soon(0, self.stand_ready)
 
-    def _fork(self, record: Record) -> int:
-        """A holder at its gate. Its status file has a name of its own: one that went home wrote elsewhere."""
+    def stand_ready(self) -> None:
+        """A holder for the next start."""
+        if self._ready is None:
+            self._ready = holder.fork()
+
+    def _hold(self, record: Record) -> int:
+        """A holder for it, at its gate."""
+        pid, gate = self._ready or holder.fork()
+        self._ready = None
+        seen = procs.stat(pid)
+        record.update(phase="running", pid=pid, started=seen.started if seen else 0, boot=self.boot)
+        record.update(begun_at=time.time(), begun=time.monotonic())
+        return gate
+
+    def _payload(self, record: Record) -> holder.Payload:
+        """Its status file has a name of its own: an earlier start may have left one."""
         record["status"] = "status-" + uuid.uuid4().hex[:12]
         sandbox.furnish(record, self.records)
         launch = record["launch"]
         record["mem_bytes"] = launch["mem_bytes"] or self._ceiling(launch)
         joins = self.limits.make(record["id"], launch["cpus"], launch["cpu_weight"], record["mem_bytes"])
-        pid, gate = holder.fork(sandbox.payload(record, self.node, joins))
-        seen = procs.stat(pid)
-        record.update(phase="running", pid=pid, started=seen.started if seen else 0, boot=self.boot)
-        record.update(begun_at=time.time(), begun=time.monotonic())
-        return gate
+        return sandbox.payload(record, self.node, joins)
 
     def _ceiling(self, launch: Dict[str, Any]) -> int:
         """Memory for one who asked for none: in proportion to his cards, and a tenth stays for the machine."""
@@ -295,12 +309,12 @@ class Supervisor:
     def _end(self, record: Record) -> None:
         """The holder is gone: what did it leave?"""
         _reap(record["pid"])
-        status = self._status(record)
-        told = "code" in status or "exit-code" in status
-        if status.get("unstarted") and not told and "stop" not in record:
-            record["phase"] = "created"
+        if "stop" not in record and not self._begun(record):
+            record.update(phase="created", vain=True)
             self._start([record])
             return
+        status = self._status(record)
+        told = "code" in status or "exit-code" in status
         if not told or record["isolation"] == "none":
             procs.kill_marked(self.node.mark(record))
         memory = self.limits.out_of_memory(record["id"])
@@ -313,21 +327,23 @@ class Supervisor:
         ended.setdefault("at", time.time())
         ended["result"] = read_result(record["launch"]) if "launch" in record else ""
         record.update(phase="ended", ended=ended)
-        self.limits.remove(record["id"])
         if record.get("cleaning"):
             self._remove(record)
             return
-        self._save(record)
+        # Told first: should we be killed before it is saved, the holder's file tells it again.
         self.tails[record["id"]].push()
+        self._save(record)
+        self.limits.remove(record["id"])
+        self.reactor.soon(SYNC_AFTER_S, lambda: self._save(record, True))
 
-    def _save(self, record: Record) -> None:
+    def _save(self, record: Record, sync: bool = False) -> None:
         """On a full disk later: a stop must still stop, and an end can be read again from the holder's file."""
         if self.table.get(record["id"]) is not record:
             return
         try:
-            self.records.save(record)
+            self.records.save(record, sync)
         except OSError:
-            self.reactor.soon(SAVE_AGAIN_S, lambda: self._save(record))
+            self.reactor.soon(SAVE_AGAIN_S, lambda: self._save(record, sync))
 
     def _remove(self, record: Record) -> None:
         identity = record["id"]
@@ -341,6 +357,10 @@ class Supervisor:
             if not waiting:
                 self._cleans.remove((waiting, done))
                 done()
+
+    def _begun(self, record: Record) -> bool:
+        """A holder that got as far as its payload made a status file; one that does not get there twice will not."""
+        return "vain" in record or os.path.exists(self.records.file(record["id"], record["status"]))
 
     def _status(self, record: Record) -> Dict[str, Any]:
         return holder.read_status(read_text(self.records.file(record["id"], record["status"])))

@@ -84,7 +84,8 @@ async def show(call: Call) -> shapes.JobDetails:
 async def wait(call: Call) -> shapes.JobDetails:
     """One job, once it is done (or after `timeout` s)."""
     service = call.service
-    await service.store.read(jobs.get, call.job)
+    if not service.loop.is_live(call.job):
+        await service.store.read(jobs.get, call.job)
     timeout_s = call.query.get("timeout", 30)
     await until_closing(service.loop.wait_done(call.job, timeout_s), service.closing)
     return await show(call)
