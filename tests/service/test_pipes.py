@@ -158,6 +158,15 @@ def test_only_listed_words_reach_rsync(words: list[str]) -> None:
         assert not word.partition(".")[0].lstrip("-").startswith(("e=", "rsh", "daemon", "config"))
 
 
+def test_an_rsync_that_would_complain_to_nobody_is_told_to_complain_to_the_client() -> None:
+    old, new = "rsync  version 3.1.3  protocol version 31", "rsync  version v3.2.7  protocol version 31"
+    assert rsync.version(old) < (3, 2, 3) <= rsync.version(new)
+    assert rsync.version("something else") == ()
+    said = ("--server", "-r", rsync.SAY_IT_THERE)
+    argv = rsync.rsync(Place(Path("/x"), True), "a", said, (rsync.SAY_IT_THERE,)).argv
+    assert argv[1:] == ("--server", rsync.SAY_IT_THERE, "-r", ".", "./a")
+
+
 def test_git_gets_its_rules_and_only_two_services() -> None:
     program = git(Path("/x"), "receive-pack", 1000)
     assert "receive.maxInputSize=1000" in program.argv

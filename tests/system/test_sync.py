@@ -94,6 +94,22 @@ def test_the_progress_is_shown_on_a_terminal_only(pit: Pit) -> None:
         assert terminal.end() == 0
 
 
+def test_what_could_not_be_written_at_the_head_is_said_and_is_no_success(pit: Pit, home: Path) -> None:
+    folder = pit.project / "clashing"
+    folder.mkdir()
+    (folder / "name").write_text("a file here")
+    (home / "clashing" / "name").mkdir(parents=True)
+    (home / "clashing" / "name" / "inside").write_text("a directory there")
+    said = pit.fails("sync", "clashing", "home:clashing")
+    assert "could not make way for new regular file: name" in said
+    assert "some files could not be transferred" in said
+    assert (home / "clashing" / "name" / "inside").exists()
+    words = ["rsync", "-r", "--no-secluded-args", "-e", "pit pipe rsync home clashing/", f"{folder}/", "pit:."]
+    path = f"{PROGRAMS}:{os.environ['PATH']}"
+    plain = subprocess.run(words, env=pit.environment(PATH=path), cwd=pit.project, capture_output=True, text=True)
+    assert (plain.returncode, "make way" in plain.stderr) == (23, True)
+
+
 def test_bad_input_is_said(pit: Pit, home: Path) -> None:
     assert "one of the two" in pit.fails("sync", "here", "there", code=2)
     assert "one of the two" in pit.fails("sync", "home:a", "shared:b", code=2)

@@ -7,7 +7,9 @@ from them and is written behind `./`, so that no name becomes an option.
 
 from __future__ import annotations
 
+import asyncio
 import re
+from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Sequence
 
 from snakepit.errors import BadRequest, Forbidden
@@ -40,6 +42,7 @@ ALLOWED = frozenset(
         "--mkpath",
         "--new-compress",
         "--no-implied-dirs",
+        "--no-msgs2stderr",
         "--numeric-ids",
         "--old-compress",
         "--omit-dir-times",
@@ -57,9 +60,27 @@ NUMBERS = re.compile(
 )
 CHOICES = re.compile(r"--(compress-choice|checksum-choice)=[a-z0-9]{1,16}(,[a-z0-9]{1,16})?")
 MOST_ARGUMENTS = 60
+# Newer ones write errors to stderr, which a pipe does not have, and their exit code does not get through either: what
+# could not be written would be lost without a word. With this they say it as part of the transfer, as older ones do.
+SAY_IT_THERE = "--no-msgs2stderr"
+_known: dict[str, tuple[str, ...]] = {}
 
 
-def rsync(place: Place, path: str, arguments: Sequence[str]) -> Program:
+async def ways_of(program: str) -> tuple[str, ...]:
+    """What has to be said to this rsync besides; asked once."""
+    if program not in _known:
+        asking = await asyncio.create_subprocess_exec(program, "--version", stdout=PIPE, stdin=DEVNULL)
+        said = (await asking.communicate())[0].decode(errors="replace")
+        _known[program] = (SAY_IT_THERE,) if version(said) >= (3, 2, 3) else ()
+    return _known[program]
+
+
+def version(said: str) -> tuple[int, ...]:
+    found = re.search(r"version v?(\d+)\.(\d+)\.(\d+)", said)
+    return tuple(map(int, found.groups())) if found else ()
+
+
+def rsync(place: Place, path: str, arguments: Sequence[str], ways: Sequence[str] = ()) -> Program:
     """`rsync --server` on `path`, with the options that the client's rsync asked for, if all of them may be."""
     if len(arguments) > MOST_ARGUMENTS:
         raise BadRequest("Too many arguments for rsync")
@@ -68,9 +89,9 @@ def rsync(place: Place, path: str, arguments: Sequence[str]) -> Program:
             raise BadRequest(f"rsync may not be asked for {word[:60]!r} here")
     if not place.writable and ("--sender" not in arguments or "--remove-source-files" in arguments):
         raise Forbidden("This is read-only")
-    options = [word for word in arguments if word != "--server" and word != "--sender"]
+    options = [word for word in arguments if word not in ("--server", "--sender", *ways)]
     role = ["--server", *(["--sender"] if "--sender" in arguments else [])]
-    return Program("rsync", (installed("rsync"), *role, *options, ".", beneath_here(path)), place)
+    return Program("rsync", (installed("rsync"), *role, *ways, *options, ".", beneath_here(path)), place)
 
 
 def allowed(word: str) -> bool:

@@ -16,6 +16,7 @@ from snakepit.service.pipes.entity import Place, resolve
 from snakepit.service.pipes.programs import Program
 from snakepit.service.pipes.registry import Right
 from snakepit.service.pipes.rsync import rsync as rsync_program
+from snakepit.service.pipes.rsync import ways_of as rsync_ways
 from snakepit.service.pipes.upgrade import handover_of
 from snakepit.service.usage import Owner, owner_of
 from snakepit.wire.fields import Field, table
@@ -55,7 +56,8 @@ async def rsync(call: Call) -> Response:
     options = call.query.get("args", [])
     if place.writable and "--sender" not in options:
         await call.service.limits.check(owner_of(place.directory))
-    return await _open(call, rsync_program(place, _path(call), options), right)
+    ways = await rsync_ways(programs.installed("rsync"))
+    return await _open(call, rsync_program(place, _path(call), options, ways), right)
 
 
 def _path(call: Call) -> str:
