@@ -90,6 +90,7 @@ def test_that_skips(): pytest.skip("the thing is not here")
 """
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("room", "variable", "passes"), [("system", "1", False), ("system", "", True), ("core", "1", True)]
 )

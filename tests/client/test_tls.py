@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from snakepit import Client
-from snakepit.client import tls
+from snakepit.client import http, tls
 from snakepit.client.http import Address
 from snakepit.errors import SnakepitError
 from tests.client.services import ok, says, serving
@@ -63,7 +63,7 @@ def test_a_certificate_that_cannot_be_read_is_said_so() -> None:
 
 
 def test_a_plain_service_is_no_tls_service(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tls, "CONNECT_LIMIT_S", 0.3)
+    monkeypatch.setattr(http, "CONNECT_LIMIT_S", 0.3)
     with serving(says(ok(b""))) as (url, _), pytest.raises(SnakepitError, match="Unable to reach pit"):
         Client(url.replace("http:", "https:")).hello()
 

@@ -79,6 +79,7 @@ def operations() -> list[Any]:
     ]
 
 
+@pytest.mark.system  # it searches for long
 @pytest.mark.parametrize("operation", operations(), ids=lambda operation: operation.label)
 def test_nothing_a_fuzzer_sends_is_a_server_error(house: House, admin: httpx.Client, operation: Any) -> None:
     server_error = CHECKS.get_one("not_a_server_error")

@@ -11,6 +11,8 @@ from snakepit.store.database import Store
 from snakepit.store.schema import metadata
 from tests.postgres import Postgres
 
+BOTH = ["sqlite", pytest.param("postgresql", marks=pytest.mark.system)]
+
 
 @pytest.fixture(scope="session")
 def migrated_postgres(postgres: Postgres) -> Iterator[Engine]:
@@ -35,7 +37,7 @@ def migrated_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=BOTH)
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Migrated already; `empty_url` is not."""
     if request.param == "sqlite":
@@ -47,7 +49,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return engine.url.render_as_string(hide_password=False)
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=BOTH)
 def empty_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A database in which nothing was ever made."""
     if request.param == "sqlite":

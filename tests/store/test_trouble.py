@@ -109,6 +109,7 @@ def cut_off(admin: Engine) -> None:
         wait_until(lambda: connection.execute(text(f"SELECT count(*) {others}")).scalar() == 0)
 
 
+@pytest.mark.system
 def test_after_a_restart_of_postgresql_reads_and_writes_just_go_on(own: Store, admin: Engine) -> None:
     assert submit(own) == 1
     assert len(own.read_now(jobs.live)) == 1
@@ -118,6 +119,7 @@ def test_after_a_restart_of_postgresql_reads_and_writes_just_go_on(own: Store, a
     assert len(own.read_now(jobs.live)) == 2
 
 
+@pytest.mark.system
 def test_a_connection_lost_in_the_middle_undoes_the_whole_transaction_and_tells_all(own: Store) -> None:
     def lose(c: Connection) -> None:
         c.execute(text("SELECT pg_terminate_backend(pg_backend_pid())"))
@@ -135,6 +137,7 @@ def test_a_connection_lost_in_the_middle_undoes_the_whole_transaction_and_tells_
     assert own.read_now(meta.get, "before") == "2"
 
 
+@pytest.mark.system
 def test_while_postgresql_is_away_everyone_is_told_and_afterwards_it_works(own: Store, admin: Engine) -> None:
     submit(own)
     with admin.connect() as connection:

@@ -127,7 +127,7 @@ def test_the_audit_trail_is_kept_for_its_time() -> None:
 
 def run_to_its_end(me: User, job: int) -> None:
     execution = start(me.client, job, 0, ["true"])
-    with open(os.devnull, "r+b") as null:
+    with Path(os.devnull).open("r+b") as null:
         assert execution.run(-1, null.fileno(), null.fileno()) == 0
     execution.close()
 
