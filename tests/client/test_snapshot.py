@@ -427,6 +427,16 @@ def test_what_arrives_is_what_was_on_disk(mine: Real, head: Real) -> None:
     assert head.git("for-each-ref", "--format=%(refname)") == f"refs/pit/incoming/{snapshot.commit}"
 
 
+def test_a_full_disk_of_the_head_is_called_so(mine: Real, head: Real) -> None:
+    hook = head.path / "hooks" / "pre-receive"
+    hook.write_text("#!/bin/sh\necho 'fatal: sha1 file write error. Out of diskspace' >&2\nexit 1\n")
+    hook.chmod(0o755)
+    with pytest.raises(SnakepitError, match="the disk of the head is full"):
+        send(snapped(mine.path), head)
+    hook.unlink()
+    send(snapped(mine.path), head)
+
+
 @pytest.mark.parametrize("options", [("--depth=1",), ("--filter=blob:none",), ("--depth=2", "--filter=blob:none")])
 def test_shallow_and_partial_clones_can_be_sent_again_and_again(
     mine: Real, head: Real, tmp_path: Path, options: tuple[str, ...]

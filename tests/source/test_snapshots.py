@@ -237,6 +237,22 @@ def test_a_snapshot_goes_to_another_user_who_runs_the_job_again(either: Head, mi
     assert files(either.src(2)) == files(mine.path)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
+def test_a_full_disk_is_called_so_and_the_job_can_be_prepared_when_there_is_room(head: Head, mine: Real) -> None:
+    cache = made(head.root)
+    mine.write({"large": os.urandom(3_000_000)})
+    commit = sent(mine.path, cache).commit
+    (head.root / "pits").mkdir(exist_ok=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", head.root / "pits"], check=True)
+    try:
+        with pytest.raises(SnakepitError, match="The disk of the head is full"):
+            head.prepare(1, "snapshot", snapshot=commit)
+        assert not list((head.root / "pits").glob("[!.]*")) + list((head.root / "pits").glob(".prep-*"))
+    finally:
+        subprocess.run(["umount", head.root / "pits"], check=True)
+    head.prepare(1, "snapshot", snapshot=commit)
+
+
 def test_a_snapshot_that_is_not_there_is_said(head: Head, mine: Real) -> None:
     made(head.root)
     with pytest.raises(SnakepitError, match="The snapshot 0123456789ab is not on the head"):

@@ -35,6 +35,25 @@ def test_what_is_thrown_away_goes_when_it_is_old_enough(data_root: Path) -> None
     assert list((data_root / "trash").iterdir()) == []
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a disk")
+def test_a_disk_of_its_own_has_a_trash_of_its_own(head: Head) -> None:
+    pits = head.root / "pits"
+    pits.mkdir(exist_ok=True)
+    subprocess.run(["mount", "-t", "tmpfs", "tmpfs", pits], check=True)
+    try:
+        head.prepare(1, script="true")
+        (head.src() / "old").write_text("old")
+        head.prepare(1, script="true", attempt=1)
+        assert list(head.src().iterdir()) == []
+        drop_job(head.root, 1)
+        assert not head.pit().exists()
+        assert empty_trash(head.root, 3600) == 0
+        assert empty_trash(head.root, -1) > 1
+        assert [path.name for path in pits.rglob("*")] == [".trash"]
+    finally:
+        subprocess.run(["umount", pits], check=True)
+
+
 def test_throwing_away_nothing_is_fine(data_root: Path) -> None:
     assert to_trash(data_root, data_root / "absent") is None
     assert empty_trash(data_root / "absent", 0) == 0

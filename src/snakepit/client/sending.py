@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 INCOMING = "refs/pit/incoming/"
 # Patterns as texts: they are needed when something went wrong, and a start of pit shall not wait for them.
 _TOO_LARGE = r"exceeds maximum allowed size"
+_FULL = r"no space left on device|out of diskspace|disk quota exceeded"
 _IN_THE_WAY = r"cannot lock ref|reference already exists|\.lock'|failed to update ref"
 _MISSING = r"unable to read|bad object|missing (?:blob|tree|commit)|could not read|bad tree"
 _NOISE = r"(?:remote: )*(?:fatal|error|Command failed|! \[remote rejected\])[: ]*"
@@ -50,6 +51,8 @@ def push(repository: Repository, commit: str, to: Place, hear: Callable[[str], N
             "the head does not take that much at once (its limit is maxSnapshotSize): "
             "add large files to .gitignore or .pitignore, or use --archive"
         )
+    if re.search(_FULL, said, re.IGNORECASE):
+        raise SnakepitError("the code could not be sent: the disk of the head is full")
     if re.search(_MISSING, said, re.IGNORECASE):
         (repository.pit / "index").unlink(missing_ok=True)  # what was read before is gone: next time all is read again
     raise SnakepitError(f"the code could not be sent: {said}")

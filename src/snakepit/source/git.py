@@ -275,7 +275,7 @@ def environment_of(box: Sandbox, place: Path) -> dict[str, str]:
 
 
 def full_disk(done: Finished) -> SnakepitError | None:
-    if "No space left on device" in done.words or "Disk quota exceeded" in done.words:
+    if any(words in done.words for words in ("No space left on device", "Out of diskspace", "Disk quota exceeded")):
         return SnakepitError("The disk of the head is full: the code could not be fetched")
     return None
 

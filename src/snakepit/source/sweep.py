@@ -5,6 +5,7 @@ tree that its owner made unreadable, or thousands of directories deep, goes like
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 import stat
@@ -13,18 +14,28 @@ from pathlib import Path
 
 from snakepit.source.layout import PREPARATION, held, left_over, pit_dir, pits_dir
 
+OWN_TRASH = ".trash"
 _TRASHED = "{when}-{nonce}-{name}"
 
 
 def to_trash(root: Path, path: Path, keep: bool = True) -> Path | None:
     """Moves `path` (never what it links to) into `<root>/trash`; None when there is nothing. With `keep` false the
-    next emptying takes it, however young it is."""
+    next emptying takes it, however young it is. `pits/` or `home/` may be disks of their own, each then has
+    its own trash: nothing is ever copied."""
     if not os.path.lexists(path):
         return None
-    trash = root / "trash"
-    trash.mkdir(mode=0o700, exist_ok=True)
     when = int(time.time()) if keep else 0
-    target = trash / _TRASHED.format(when=when, nonce=secrets.token_hex(6), name=path.name[:100])
+    name = _TRASHED.format(when=when, nonce=secrets.token_hex(6), name=path.name[:100])
+    try:
+        return _moved(path, root / "trash" / name)
+    except OSError as problem:
+        if problem.errno != errno.EXDEV:
+            raise
+    return _moved(path, root / path.relative_to(root).parts[0] / OWN_TRASH / name)
+
+
+def _moved(path: Path, target: Path) -> Path | None:
+    target.parent.mkdir(mode=0o700, exist_ok=True)
     try:
         path.rename(target)
     except FileNotFoundError:
@@ -39,11 +50,12 @@ def empty_trash(root: Path, older_than_s: float) -> int:
     """Removes what was thrown away that long ago; gives the number of things. Blocking: call it in a thread."""
     limit = time.time() - older_than_s
     removed = 0
-    with contextlib.suppress(FileNotFoundError):
-        for path in sorted((root / "trash").iterdir()):
-            if _trashed_at(path) <= limit:
-                remove_tree(path)
-                removed += 1
+    for trash in (root / "trash", *root.glob(f"*/{OWN_TRASH}")):
+        with contextlib.suppress(FileNotFoundError):
+            for path in sorted(trash.iterdir()):
+                if _trashed_at(path) <= limit:
+                    remove_tree(path)
+                    removed += 1
     return removed
 
 

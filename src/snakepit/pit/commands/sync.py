@@ -16,6 +16,7 @@ from snakepit.pit.arguments import Argument, Arguments, Command, Option, UsageEr
 COPY = ("-rltE", "--no-secluded-args", "--partial-dir=.rsync-partial", "--timeout=600")
 INSTALL = "rsync is not installed here (Debian and Ubuntu: apt-get install rsync; macOS: brew install rsync)"
 ENDS = {
+    11: "a file could not be read or written; the same command goes on where it was",
     20: "interrupted; the same command goes on where it was",
     23: "some files could not be transferred",
     24: "some files vanished while they were transferred",
