@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 STAMPS := $(VENV)/stamps
 TORCH := torch==2.13.0
 
-.PHONY: help setup setup-test demo test check lint bench clean
+.PHONY: help setup setup-test demo test check check-service check-others lint bench clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -25,8 +25,15 @@ demo: setup ## a cluster on this machine, and a training job on it
 test: setup-test lint ## every test, with the real programs
 	$(BIN)/pytest tests
 
-check: $(STAMPS)/venv lint ## format, lint, types, imports, fast tests
-	$(BIN)/pytest tests -q -m "not system"
+# Side by side: the types and the two halves of the fast tests take about as long as each other.
+check: $(STAMPS)/venv ## format, lint, types, imports, fast tests
+	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target lint check-service check-others
+
+SERVICE := tests/service tests/store
+check-service: $(STAMPS)/venv
+	$(BIN)/pytest $(SERVICE) -q -m "not system"
+check-others: $(STAMPS)/venv
+	$(BIN)/pytest tests $(addprefix --ignore=,$(SERVICE)) -q -m "not system"
 
 lint: $(STAMPS)/venv
 	$(BIN)/ruff format --check .
