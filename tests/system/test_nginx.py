@@ -193,3 +193,23 @@ def registered(serving: Serving, project: Path) -> None:
     if not (serving.home / "user" / ".pituser.txt").exists():
         done = pit(serving, project, "login", "--register")
         assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_service_knows_who_asks_through_a_trusted_nginx_and_believes_nobody_else(tmp_path: Path) -> None:
+    serving = Serving.start(pick_free_port(), config="trustedProxies: 127.0.0.1\ndebugHttp: true\n")
+    try:
+        front, running = start_nginx(tmp_path, serving.port)
+        try:
+            claim = ("--header", "X-Forwarded-For: 192.0.2.1")
+            ask = ["curl", "--silent", "--show-error", "--interface", "127.0.0.5", *claim]
+            subprocess.run([*ask, "--cacert", str(front.certificate), f"{front.url}/hello"], check=True)
+            subprocess.run([*ask, f"{serving.url}/users/directly/exists"], check=True)
+        finally:
+            running.terminate()
+            running.wait(timeout=15)
+        wait_until(lambda: "/users/directly/exists 404" in serving.log())
+        assert "127.0.0.5 GET /hello 200" in serving.log()
+        assert "127.0.0.5 GET /users/directly/exists 404" in serving.log()
+        assert "192.0.2.1" not in serving.log()
+    finally:
+        serving.stop()

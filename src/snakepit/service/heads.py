@@ -13,7 +13,8 @@ from snakepit.service.pipes.upgrade import PipeProtocol
 
 LARGEST_BYTES = 64 << 10
 PATIENCE_S = 30.0
-MOST_CONNECTIONS = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
+_FILES = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+MOST_CONNECTIONS = 1_000_000 if _FILES == resource.RLIM_INFINITY else _FILES // 2
 TOO_LARGE = b'{"message":"The head of the request is too large (64 kB max)"}'
 REFUSAL = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
