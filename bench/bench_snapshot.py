@@ -15,8 +15,9 @@ from tests.pitting import Pit
 from tests.source.repositories import ENV, Repository
 
 MEGABYTES = int(os.environ.get("BENCH_SNAPSHOT_MB", "1000"))
-FILES = 10_000
-ROUNDS = 9
+FILES, SMALL_BYTES = 10_000, 10_000
+LARGE_FILES = 60
+ROUNDS = 7
 AT_MOST, GRACE_S, MOST_BYTES = 2.0, 0.3, 64 * 1024
 
 
@@ -53,14 +54,13 @@ def main() -> None:
         counter = Counter(serving.port)
         (pit.home / ".pitconnect.txt").write_text(f"http://127.0.0.1:{counter.port}\n")
         mine = filled(pit.project)
-        peer = Repository(place / "peer.git")
-        peer.path.mkdir()
-        peer.git("init", "--quiet", "--bare")
-        theirs = mine.clone(place / "theirs")
-        theirs.git("push", "--quiet", str(peer.path), "HEAD:refs/heads/main")
+        peer, theirs = Repository(place / "peer.git"), Repository(place / "theirs")
+        mine.git("clone", "--quiet", "--bare", str(mine.path), str(peer.path))  # by links: quick
+        mine.git("clone", "--quiet", str(mine.path), str(theirs.path))
         first = seconds_of(lambda: send(pit))
         pit.ok("stop", "--mine")
-        print(f"the first time, {MEGABYTES} MB in {FILES} files: {first:.1f} s, {counter.sent / 1e6:.0f} MB sent")
+        files = FILES + LARGE_FILES
+        print(f"the first time, {MEGABYTES} MB in {files} files: {first:.1f} s, {counter.sent / 1e6:.0f} MB sent")
         again(pit, mine, theirs, peer, counter)
 
 
@@ -90,16 +90,19 @@ def send(pit: Pit) -> None:
 
 
 def filled(place: Path) -> Repository:
-    """Half of it can be compressed, as code and data are."""
+    """Many small files and some large ones, as code and data are; committed without compressing them, to save time."""
     place.rmdir()
     mine = Repository.make(place)
-    size = MEGABYTES * 1_000_000 // FILES
+    large = (MEGABYTES * 1_000_000 - FILES * SMALL_BYTES) // LARGE_FILES
     for number in range(FILES):
         path = place / "data" / str(number % 100) / f"{number}.bin"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(os.urandom(size // 2) + bytes(size - size // 2))
+        path.write_bytes(os.urandom(SMALL_BYTES))
+    for number in range(LARGE_FILES):
+        (place / f"{number}.large").write_bytes(os.urandom(large))
     (place / "train.py").write_text("print('first')\n")
-    subprocess.run(["git", "add", "--all"], cwd=place, env=ENV, check=True)
+    plain = ("-c", "core.compression=0", "-c", "core.bigFileThreshold=1m")
+    subprocess.run(["git", *plain, "add", "--all"], cwd=place, env=ENV, check=True)
     subprocess.run(["git", "commit", "--quiet", "--message=all"], cwd=place, env=ENV, check=True)
     return mine
 
