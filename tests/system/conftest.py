@@ -1,10 +1,12 @@
-"""What most system tests stand on: one service per module, its first user (the admin), and a second one."""
+"""What most system tests stand on, one per module: a service and its users as `pit` has them (the first is the admin),
+or a cluster of one node and its admin, spoken to by the client library."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.cluster import Cluster, User, running_cluster
 from tests.conftest import pick_free_port
 from tests.pitting import Pit
 from tests.serving import Serving
@@ -35,3 +37,14 @@ def home(serving: Serving, pit: Pit) -> Path:
     """The admin's home on the head."""
     pit.ok("ls", "home")
     return serving.home / "data" / "home" / "tilman"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with running_cluster() as found:
+        yield found
+
+
+@pytest.fixture
+def me(cluster: Cluster) -> User:
+    return cluster.admin

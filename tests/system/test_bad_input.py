@@ -13,20 +13,9 @@ from typing import Any
 
 import pytest
 
-from tests.cluster import Cluster, User, running_cluster
+from tests.cluster import Cluster, User
 from tests.conftest import pick_free_port
 from tests.serving import PASSWORD, PROGRAMS, Serving
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with running_cluster() as found:
-        yield found
-
-
-@pytest.fixture
-def me(cluster: Cluster) -> User:
-    return cluster.admin
 
 
 @pytest.fixture

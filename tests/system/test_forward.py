@@ -23,11 +23,6 @@ def cluster() -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def me(cluster: Cluster) -> User:
-    return cluster.admin
-
-
-@pytest.fixture
 def pit(cluster: Cluster, tmp_path: Path) -> Pit:
     return pit_of(cluster.admin, tmp_path)
 

@@ -45,11 +45,6 @@ def job(cluster: Cluster, port: int) -> int:
 
 
 @pytest.fixture
-def me(cluster: Cluster) -> User:
-    return cluster.admin
-
-
-@pytest.fixture
 def pit(me: User, front: Front, tmp_path: Path) -> Pit:
     pit = pit_of(me, tmp_path / "pit")
     connect(pit.project, front.url, front.certificate)

@@ -21,11 +21,6 @@ def cluster() -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def me(cluster: Cluster) -> User:
-    return cluster.admin
-
-
-@pytest.fixture
 def pit(me: User, tmp_path: Path) -> Pit:
     return pit_of(me, tmp_path)
 

@@ -1,25 +1,13 @@
 """What a job does and how it ends: exit codes and causes, results, stops, retries, continuing, limits, environment."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from snakepit.errors import WrongState
-from tests.cluster import DONE, RUNNING, Cluster, User, running_cluster
+from tests.cluster import DONE, RUNNING, Cluster, User
 from tests.pitting import Pit
 from tests.waiting import wait_until
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with running_cluster() as found:
-        yield found
-
-
-@pytest.fixture
-def me(cluster: Cluster) -> User:
-    return cluster.admin
 
 
 @pytest.mark.parametrize("code", [0, 1, 3, 125, 255])

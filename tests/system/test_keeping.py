@@ -26,11 +26,6 @@ def cluster() -> Iterator[Cluster]:
         yield found
 
 
-@pytest.fixture
-def me(cluster: Cluster) -> User:
-    return cluster.admin
-
-
 def restart(cluster: Cluster) -> None:
     """The house is kept at every start, and once a minute."""
     cluster.serving.kill()

@@ -23,11 +23,6 @@ def cluster() -> Iterator[Cluster]:
         yield found
 
 
-@pytest.fixture
-def me(cluster: Cluster) -> User:
-    return cluster.admin
-
-
 def own_lines(me: User, number: int) -> list[bytes]:
     """What the job itself wrote."""
     text = b"".join(me.client.log(number, follow=False))

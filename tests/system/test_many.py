@@ -1,21 +1,12 @@
 """Many small jobs at once: all of them end, and the service is afterwards as large as before."""
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import pytest
-
-from tests.cluster import Cluster, running_cluster
+from tests.cluster import Cluster
 from tests.waiting import wait_until
 
 ROUND = 300
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with running_cluster() as found:
-        yield found
 
 
 def resident_mb(pid: int) -> float:

@@ -5,28 +5,16 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from snakepit.errors import BadRequest
-from tests.cluster import RUNNING, WAITING, Cluster, User, running_cluster
+from tests.cluster import RUNNING, WAITING, Cluster, User
 from tests.waiting import wait_until
 
 UNTIL_GO = "echo up; until [ -e $KEEP_DIR/go ]; do sleep 0.05; done; echo over; exit {code}"
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with running_cluster() as found:
-        yield found
-
-
-@pytest.fixture
-def me(cluster: Cluster) -> User:
-    return cluster.admin
 
 
 def state_dir(cluster: Cluster) -> Path:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import GPUS, Cluster, User, running_cluster
+from tests.cluster import GPUS, Cluster, User
 from tests.reachable import reachable
 from tests.serving import PROGRAMS
 
@@ -51,17 +51,6 @@ print("rank", dist.get_rank(), "of", dist.get_world_size(), "agrees", flush=True
 dist.barrier()
 dist.destroy_process_group()
 """
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with running_cluster() as found:
-        yield found
-
-
-@pytest.fixture
-def me(cluster: Cluster) -> User:
-    return cluster.admin
 
 
 def write(path: str, text: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from snakepit.errors import CannotFulfill, RequestSyntax, SnakepitError, WrongState
-from tests.cluster import DONE, GPUS, RUNNING, WAITING, Cluster, User, running_cluster
+from tests.cluster import DONE, GPUS, RUNNING, WAITING, Cluster, User
 from tests.waiting import wait_until
 
 UNTIL_TOLD = "echo up; until [ -e $SHARED_DIR/{flag} ]; do sleep 0.05; done"
@@ -19,12 +19,6 @@ for index in ${CUDA_VISIBLE_DEVICES//,/ }; do
 done
 sleep 0.0$((RANDOM % 9))
 """
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with running_cluster() as found:
-        yield found
 
 
 @pytest.fixture

@@ -14,17 +14,6 @@ from tests.cluster import NEW, PREPARING, RUNNING, STARTING, STOPPING, WAITING, 
 from tests.waiting import wait_until
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with running_cluster() as found:
-        yield found
-
-
-@pytest.fixture
-def me(cluster: Cluster) -> User:
-    return cluster.admin
-
-
 @pytest.fixture
 def server() -> Iterator[socket.socket]:
     with socket.create_server(("127.0.0.1", 0), backlog=50) as listening:
