@@ -84,6 +84,8 @@ class _Ahead:
     def __init__(self, open: Callable[[], Pipe] | None = None, service: str = "") -> None:
         self._service, self._opened_at = service, 0.0
         self._pipe: Pipe | None = None
+        self._unwanted = False
+        self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._work, args=(open,), daemon=True) if open is not None else None
         if self._thread is not None:
             self._thread.start()
@@ -99,12 +101,19 @@ class _Ahead:
         return pipe
 
     def close(self) -> None:
-        if (pipe := self.take(self._service)) is not None:
-            pipe.close()
+        """At once: a service that does not answer holds nobody up who no longer needs it."""
+        with self._lock:
+            self._unwanted = True
+            if self._pipe is not None:
+                self._pipe.close()
 
     def _work(self, open: Callable[[], Pipe]) -> None:
         with contextlib.suppress(SnakepitError):
-            self._pipe, self._opened_at = open(), time.monotonic()
+            pipe = open()
+            with self._lock:
+                self._pipe, self._opened_at = pipe, time.monotonic()
+                if self._unwanted:
+                    pipe.close()
 
 
 @contextlib.contextmanager
@@ -114,10 +123,19 @@ def _handle(pipe: Pipe) -> Iterator[int]:
         yield pipe.socket.fileno()
         return
     ours, theirs = socket.socketpair()
-    with ours, theirs:
-        thread = threading.Thread(target=_carry, args=(pipe, ours), daemon=True)
-        thread.start()
+    thread = threading.Thread(target=_carry, args=(pipe, ours), daemon=True)
+    thread.start()
+    try:
         yield theirs.fileno()
+    finally:
+        theirs.close()
+        for each in (ours, pipe.socket):
+            with contextlib.suppress(OSError):
+                socket.socket.shutdown(
+                    each, socket.SHUT_RDWR
+                )  # the plain one's: TLS would be torn off under the thread
+        thread.join()  # before its handle is closed: the number may soon be that of something else
+        ours.close()
 
 
 def _carry(pipe: Pipe, ours: socket.socket) -> None:
