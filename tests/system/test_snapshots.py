@@ -297,6 +297,20 @@ def test_over_the_limit_nothing_is_sent_and_the_figures_are_said(tmp_path: Path)
         service.stop()
 
 
+def test_versions_of_a_checkout_with_an_odd_path_are_found_again(cluster: Cluster, pit: Pit) -> None:
+    odd = Pit(pit.serving, pit.home, pit.home.parent / "a%20b c:d", pit.answers)
+    mine = Repository.make(odd.project, {"old": "1\n"})
+    mine.commit({"old": "2\n"})
+    mine.write({"new": "3\n"})
+    number = submitted(odd)
+    assert said(cluster.admin, number) == listed(odd.project)
+    odd.ok("checkout", str(number), "../then")
+    then = Repository(pit.home.parent / "then")
+    assert listed(then.path) == listed(odd.project)
+    assert then.git("rev-list", "--count", "HEAD") == "2"  # without the history before
+    assert "+3" in odd.ok("diff", str(number), "--base")
+
+
 def test_gc_drops_what_was_removed_here_and_keeps_what_another_cluster_knows(
     cluster: Cluster, pit: Pit, mine: Repository
 ) -> None:

@@ -92,7 +92,7 @@ def _where(number: int) -> tuple[Place, str]:
     """The nearest place that has the snapshot, this checkout or the head, and its name there."""
     here = find_repository(Path.cwd())
     if not isinstance(here, NoRepository) and (found := versions.find(here, _service(), number)) is not None:
-        return Here(f"file://{here.common}"), found[1]
+        return Here(str(here.common)), found[1]  # a path, no address: in those %20 would be a blank
     client = session.open_client()
     _check_snapshot(client.job(number), number)
     return Head(client), versions.ref_of(number)
