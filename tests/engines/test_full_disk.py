@@ -55,17 +55,19 @@ def fill(directory: Path) -> Path:
 @ISOLATIONS
 @pytest.mark.parametrize("killed", [False, True], ids=["agent runs on", "agent killed"])
 def test_an_end_with_words_on_a_full_disk_is_told_truly_once_there_is_room(isolation: str, killed: bool) -> None:
-    ends_on_a_full_disk(isolation, killed, "seq 100000; ")
+    assert ends_on_a_full_disk(isolation, killed, "seq 100000; ") > 0
 
 
 @ISOLATIONS
 @pytest.mark.parametrize("killed", [False, True], ids=["agent runs on", "agent killed"])
 def test_a_silent_end_on_a_full_disk_is_told_truly_once_there_is_room(isolation: str, killed: bool) -> None:
-    ends_on_a_full_disk(isolation, killed, "")
+    assert ends_on_a_full_disk(isolation, killed, "") == 0
 
 
-def ends_on_a_full_disk(isolation: str, killed: bool, words: str) -> None:
-    async def story() -> None:
+def ends_on_a_full_disk(isolation: str, killed: bool, words: str) -> int:
+    """How much of its output was said to be missing."""
+
+    async def story() -> int:
         async with cramped_room(isolation) as here:
             shared = here.bench.directory("shared")
             seen = "/shared" if isolation == "sandbox" else str(shared)
@@ -83,5 +85,6 @@ def ends_on_a_full_disk(isolation: str, killed: bool, words: str) -> None:
             ended = await here.watcher.end(one.id)
             assert (ended.cause, ended.code) == (Cause.EXIT, 7)
             assert here.watcher.log(one.id).startswith("ready\n")
+            return here.watcher.dropped.get(one.id, 0)
 
-    run(story())
+    return run(story())

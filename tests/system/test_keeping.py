@@ -67,9 +67,8 @@ def test_a_removed_job_leaves_nothing(cluster: Cluster, me: User) -> None:
     restart(cluster)
     wait_until(lambda: not traces(cluster, "removed-file", "main-file"), message="the trash is emptied")
     assert not list((cluster.root / "inputs").iterdir())
-    assert not [
-        path for path in (cluster.root / "nodes" / "n0" / "procs").iterdir() if path.name.startswith(f"{job['id']}.")
-    ]
+    procs = cluster.root / "nodes" / "n0" / "procs"
+    wait_until(lambda: not list(procs.glob(f"{job['id']}.*")), message="the node forgot it")
 
 
 def test_a_job_that_is_not_over_is_not_removed(me: User) -> None:

@@ -98,7 +98,9 @@ def _hold(child: int, passer: int, output: int, waker: int) -> None:
     log = _Log(payload)
     _write_all(passer, words)
     os.close(passer)
-    _say(_pump(log, child, output, waker))
+    ended = _pump(log, child, output, waker)
+    log.finish()
+    _say(ended)
     os._exit(0)
 
 
@@ -235,6 +237,7 @@ class _Log:
         self.counter = payload.dropped
         self.room = max(0, payload.limit_bytes - os.fstat(self.file).st_size)
         self.dropped = 0
+        self.counted = True
 
     def write(self, data: bytes) -> None:
         kept = data[: self.room]
@@ -250,16 +253,26 @@ class _Log:
 
     def _drop(self, count: int) -> None:
         self.dropped += count
+        self.counted = self._count()
+
+    def _count(self) -> bool:
         try:
             file = os.open(self.counter, os.O_WRONLY | os.O_CREAT, 0o600)
         except OSError:
-            return
+            return False
         try:
             os.write(file, b"%020d" % self.dropped)
         except OSError:
-            pass  # a disk without room for this: the next loss counts it as well
+            return False
         finally:
             os.close(file)
+        return True
+
+    def finish(self) -> None:
+        """What was dropped is told, however long the disk is full."""
+        while not self.counted:
+            time.sleep(FULL_DISK_S)
+            self.counted = self._count()
 
 
 def read_status(text: str) -> Dict[str, Any]:
