@@ -17,6 +17,7 @@ COPY = ("-rltE", "--no-secluded-args", "--partial-dir=.rsync-partial", "--timeou
 INSTALL = "rsync is not installed here (Debian and Ubuntu: apt-get install rsync; macOS: brew install rsync)"
 ENDS = {
     11: "a file could not be read or written; the same command goes on where it was",
+    12: "the connection broke off; the same command goes on where it was",
     20: "interrupted; the same command goes on where it was",
     23: "some files could not be transferred",
     24: "some files vanished while they were transferred",
