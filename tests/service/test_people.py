@@ -121,7 +121,8 @@ def test_users_see_and_change_only_themselves(anna: httpx.Client, bob: httpx.Cli
 def test_a_change_needs_the_password_of_whoever_asks(anna: httpx.Client) -> None:
     missing = anna.post("/users/~", json={"fullname": "A"})
     assert (missing.status_code, message(missing)) == (403, "Only verified access")
-    assert anna.post("/users/~", json={"verification": "wrong", "fullname": "A"}).status_code == 401
+    wrong = anna.post("/users/~", json={"verification": "wrong", "fullname": "A"})
+    assert (wrong.status_code, message(wrong)) == (403, "Verification failed")
     assert anna.post("/users/~", json={"verification": PASSWORD, "fullname": "Anna A."}).status_code == 200
     assert anna.get("/users/~").json()["fullname"] == "Anna A."
 

@@ -6,6 +6,7 @@ and so would the rest of a body that was answered already. Connections take at m
 from __future__ import annotations
 
 import asyncio
+import re
 import resource
 
 from snakepit.service.bodies import SLOWEST_BYTES_PER_S
@@ -63,6 +64,8 @@ class BoundedProtocol(PipeProtocol):
             self._await_rest()
 
     def data_received(self, data: bytes) -> None:
+        if not self._in_body and not (self._in_head and self._head_bytes) and not data.isascii():
+            data = in_ascii(data)
         before = self._heads
         super().data_received(data)
         if self._between_requests():
@@ -103,3 +106,16 @@ class BoundedProtocol(PipeProtocol):
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
+
+
+def in_ascii(data: bytes) -> bytes:
+    """The beginning of a request, its first line percent-encoded where the parser takes no raw bytes. The original
+    client does not encode names: Node sends letters up to U+00FF as one byte each; what is UTF-8 already stays so."""
+    line, end, rest = data.partition(b"\n")
+    if not end or line.isascii():
+        return data
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        line = line.decode("latin-1").encode()
+    return re.sub(rb"[\x80-\xff]", lambda found: b"%%%02X" % found[0][0], line) + end + rest

@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 
 from snakepit.core import access
 from snakepit.core.job import State
-from snakepit.errors import Conflict, Forbidden, NotFound, Unauthorized, WrongState
+from snakepit.errors import Conflict, Forbidden, NotFound, WrongState
 from snakepit.service.beneath import make_directory
 from snakepit.service.call import Call
 from snakepit.store import groups, jobs, tokens, users
@@ -122,7 +122,8 @@ async def verify(call: Call, password: str | None) -> UserRow:
     row = await service.store.read(users.get, call.person.id)
     service.limiter.attempt(row.id, call.address)
     if not await service.passwords.matches(password, row.password_hash):
-        raise Unauthorized("Verification failed")
+        # Not 401, as in the original: to its client that is a bad token, and it logs in and asks again without end.
+        raise Forbidden("Verification failed")
     service.limiter.succeeded(row.id, call.address)
     return row
 
