@@ -3,6 +3,7 @@
 import concurrent.futures
 import contextlib
 import hashlib
+import os
 import re
 import signal
 import socket
@@ -128,6 +129,10 @@ class Running:
     def interrupt(self) -> int:
         self.process.send_signal(signal.SIGINT)
         return self.end()
+
+    def processor_s(self) -> float:
+        used = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+        return sum(map(int, used)) / os.sysconf("SC_CLK_TCK")
 
     def memory_bytes(self) -> int:
         return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * 4096

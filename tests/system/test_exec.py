@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import re
+import select
 import signal
 import subprocess
 import threading
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from snakepit.client import http
 from snakepit.client.execution import Execution, start
 from snakepit.client.http import LostAnswer
 from snakepit.errors import Forbidden, NotFound, Unauthorized
@@ -136,15 +138,30 @@ def test_a_terminal_is_one_with_ctrl_c_and_is_as_before_afterwards(scene: Scene)
         assert terminal.end() == 9
 
 
-def test_the_terminal_is_restored_whatever_happens(scene: Scene) -> None:
+@contextlib.contextmanager
+def lent_terminal(scene: Scene) -> Iterator[Terminal]:
+    """One that pit lends to a command; when pit is gone, the terminal has to be as it was."""
     after = "stty -a | tr ' ' '\\n' | grep -x icanon"
     script = f"{PROGRAMS}/pit exec {scene.job} -- sh -c 'echo inside; exec sleep 999'; {after}"
     with Terminal("bash", "-c", script, cwd=scene.pit.project, env=scene.pit.environment()) as terminal:
         terminal.expect("inside")
-        terminal.type("\r~.")
-        terminal.expect("let go")
+        yield terminal
         terminal.expect("icanon")
         assert terminal.end() == 0
+
+
+def test_the_terminal_is_restored_whatever_happens(scene: Scene) -> None:
+    with lent_terminal(scene) as terminal:
+        terminal.type("\r~.")
+        terminal.expect("let go")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGINT])
+def test_the_terminal_is_restored_when_pit_is_told_to_end(scene: Scene, number: signal.Signals) -> None:
+    with lent_terminal(scene) as terminal:
+        shell = terminal.process.pid
+        (pit,) = Path(f"/proc/{shell}/task/{shell}/children").read_text().split()
+        os.kill(int(pit), number)
 
 
 # ------------------------------------------------------------------------------------------------------------ refusals
@@ -274,6 +291,28 @@ def test_a_client_that_is_killed_hangs_up(scene: Scene) -> None:
         process.send_signal(signal.SIGKILL)
         process.communicate()
     wait_until(lambda: not alive("sleep\x007657"), message="the command is gone")
+
+
+def test_a_client_that_is_killed_hangs_up_although_nobody_reads_what_it_sent(scene: Scene) -> None:
+    with scene.command("exec", str(scene.job), "--", "sleep", "7658") as process:
+        assert process.stdin is not None
+        handle = process.stdin.fileno()
+        os.set_blocking(handle, False)
+        while select.select((), (handle,), (), 0.5)[1]:
+            os.write(handle, bytes(65536))
+        assert alive("sleep\x007658")
+        process.kill()
+        wait_until(lambda: not alive("sleep\x007658"), message="it is hung up")
+
+
+def test_a_command_may_take_its_time_to_read(scene: Scene, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(http, "KEEP_ALIVE", (("TCP_USER_TIMEOUT", 300),))
+    flood, said = tmp_path / "flood", tmp_path / "said"
+    flood.write_bytes(bytes(30_000_000))
+    execution = scene.starts("sleep 2; wc -c")
+    with flood.open("rb") as stdin, said.open("wb") as out, contextlib.closing(execution):
+        assert execution.run(stdin.fileno(), out.fileno(), out.fileno()) == 0
+    assert said.read_text() == "30000000\n"
 
 
 def test_two_hundred_at_once(scene: Scene) -> None:

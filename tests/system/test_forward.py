@@ -1,14 +1,21 @@
 """`pit forward` into real jobs: every byte both ways, many at once, and each thing that goes wrong."""
 
+import contextlib
 import os
+import resource
+import select
 import socket
 import struct
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from snakepit.client import http
+from snakepit.client.forward import Forward, door_of
 from tests.cluster import RUNNING, Cluster, User
 from tests.conftest import pick_free_port
 from tests.forwarding import digest, pit_of, quiet_cluster, running, server_script, serving_job, talk
@@ -112,6 +119,56 @@ def test_two_hundred_connections_at_once_keep_their_bytes_apart(pit: Pit, job: i
                 return b"".join(iter(lambda: one.recv(65536), b"")) == data
 
         assert all(pool.map(rest, range(200)))
+
+
+def test_more_connections_than_handles_wait_without_burning_the_processor(pit: Pit, job: int, ports: list[int]) -> None:
+    with running(pit, "forward", str(job), f"0:{ports[0]}") as forward, contextlib.ExitStack() as stack:
+        (port,) = forward.ports()
+        resource.prlimit(forward.process.pid, resource.RLIMIT_NOFILE, (40, 40))
+        many = [stack.enter_context(socket.create_connection(("127.0.0.1", port), 30)) for _ in range(60)]
+        first = many[0]
+        first.sendall(b"echo\n.")
+        assert first.recv(1) == b"."
+        begun_s = forward.processor_s()
+        assert select.select((first,), (), (), 2)[0] == []  # a while in which nothing happens
+        assert forward.processor_s() - begun_s < 0.5
+        for one in many[1:]:
+            one.sendall(b"echo\nx")
+        for one in many:
+            one.shutdown(socket.SHUT_WR)
+        assert [one.recv(10) for one in many[1:]] == [b"x"] * 59
+
+
+def test_few_handles_at_first_are_no_limit() -> None:
+    lines = [
+        "from snakepit.pit.forwarding import allow_many",
+        "from resource import *",
+        "setrlimit(RLIMIT_NOFILE, (100, 200))",
+        "allow_many()",
+        "print(getrlimit(RLIMIT_NOFILE))",
+    ]
+    done = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=True)
+    assert done.stdout == "(200, 200)\n"
+
+
+def test_a_server_may_take_its_time_to_read(
+    me: User, job: int, ports: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "KEEP_ALIVE", (("TCP_USER_TIMEOUT", 300),))
+    door = door_of(job, 0, 0, ports[0])
+    forward = Forward(me.client, [door], print)
+    forward.begin()
+    with ThreadPoolExecutor(1) as beside:
+        running = beside.submit(forward.run)
+        try:
+            with socket.create_connection(("127.0.0.1", door.port), 30) as one:
+                one.sendall(b"sink\n")
+                while select.select((), (one,), (), 0.5)[1]:
+                    one.send(bytes(65536))
+                assert select.select((one,), (), (), 2)[0] == []  # no reset
+        finally:
+            forward.stop()
+            running.result(30)
 
 
 def test_memory_stays_small_when_one_side_does_not_read(pit: Pit, job: int, ports: list[int]) -> None:

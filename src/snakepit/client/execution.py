@@ -14,7 +14,7 @@ import struct
 
 from snakepit.client.client import Client
 from snakepit.client.http import LostAnswer, quote, reason
-from snakepit.client.pipe import open_pipe
+from snakepit.client.pipe import allow_waiting, hang_up_at_once, open_pipe
 from snakepit.errors import SnakepitError
 
 TYPE_CHECKING = False
@@ -52,7 +52,11 @@ def start(
     if size is not None:
         context |= {"width": size[0], "height": size[1]}
     path = f"/jobs/{job}/instances/{worker}/exec?context={quote(json.dumps(context))}"
-    return Execution(open_pipe(client, path).socket)
+    opened = open_pipe(client, path).socket
+    hang_up_at_once(opened)
+    if size is None:  # on a terminal little is sent, and somebody waits to hear that the network is gone
+        allow_waiting(opened)
+    return Execution(opened)
 
 
 class Execution:

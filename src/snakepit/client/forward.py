@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import errno
 import os
 import selectors
 import socket
-import struct
 import time
 from collections.abc import Callable
 from functools import partial
@@ -20,7 +20,7 @@ from snakepit.client.ahead import Opened, Openers
 from snakepit.client.client import Client
 from snakepit.client.framing import CHUNK, In, Out, not_now
 from snakepit.client.http import NoConnection, query
-from snakepit.client.pipe import open_pipe
+from snakepit.client.pipe import allow_waiting, hang_up_at_once, open_pipe
 from snakepit.client.ports import listen
 from snakepit.errors import SnakepitError, TooMany, Unavailable
 
@@ -29,8 +29,8 @@ SPARES, MOST_SPARES = 3, 16
 MOST_WAITING = 1000
 SHORT_LIFE_S = 1.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0
+FULL, FULL_PAUSE_S = (errno.EMFILE, errno.ENFILE), 0.2
 CALL, CONNECTED = b"\1", b"\0"
-RESET = struct.pack("ii", 1, 0)
 
 
 class Door:
@@ -71,16 +71,21 @@ class Forward:
         self._joints: set[_Joint] = set()
         self._problem: SnakepitError | None = None
         self._pause_s, self._again_at = 0.0, 0.0
+        # Listeners that found no handle left, and when they are heard again.
+        self._unheard: list[tuple[Door, socket.socket]] = []
+        self._hear_at = 0.0
         self._away = self._closed = False
         self._stop, self._stopper = socket.socketpair()
         self._loop.register(self._stop, READ, self._stopped)
         self._loop.register(self._openers.wake, READ, self._opened)
         for door in doors:
             for listener in door.listeners:
-                self._loop.register(listener, READ, partial(self._accept, door, listener))
+                self._hear(door, listener)
 
     def _open(self, door: Door) -> socket.socket:
-        return open_pipe(self._client, door.path).socket
+        way = open_pipe(self._client, door.path).socket
+        allow_waiting(way)
+        return way
 
     def begin(self) -> None:
         """The first way for every door, now: what is wrong is raised, before anybody was told that it works."""
@@ -98,8 +103,7 @@ class Forward:
         try:
             while not self._closed:
                 self._order()
-                late_s = max(0.0, self._again_at - time.monotonic()) if self._pause_s else None
-                for key, events in self._loop.select(late_s):
+                for key, events in self._loop.select(self._patience_s()):
                     known = self._loop.get_map().get(key.fd)  # not one that was closed a moment ago
                     if known is not None and known.fileobj is key.fileobj:
                         known.data(events)
@@ -107,6 +111,10 @@ class Forward:
                     raise self._problem
         finally:
             self._close()
+
+    def _patience_s(self) -> float | None:
+        times = [self._again_at] * bool(self._pause_s) + [self._hear_at] * bool(self._unheard)
+        return max(0.0, min(times) - time.monotonic()) if times else None
 
     def stop(self) -> None:
         """From any thread."""
@@ -129,6 +137,8 @@ class Forward:
 
     def _order(self) -> None:
         """As many as are waited for, and some more."""
+        while self._unheard and time.monotonic() >= self._hear_at:
+            self._hear(*self._unheard.pop())
         if self._pause_s and time.monotonic() < self._again_at:
             return
         for door in self._doors:
@@ -186,10 +196,17 @@ class Forward:
 
     # --------------------------------------------------------------------------------------------------- connections
 
+    def _hear(self, door: Door, listener: socket.socket) -> None:
+        self._loop.register(listener, READ, partial(self._accept, door, listener))
+
     def _accept(self, door: Door, listener: socket.socket, _: int) -> None:
         try:
             end, _ = listener.accept()
-        except OSError:
+        except OSError as problem:
+            if problem.errno in FULL:  # it would be told again at once, and for ever
+                self._loop.unregister(listener)
+                self._unheard.append((door, listener))
+                self._hear_at = time.monotonic() + FULL_PAUSE_S
             return
         if len(door.waiting) >= MOST_WAITING:
             reset(end)
@@ -311,4 +328,4 @@ def reset(one: socket.socket) -> None:
 
 def _linger_not(one: socket.socket) -> None:
     with contextlib.suppress(OSError):
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+        hang_up_at_once(one)

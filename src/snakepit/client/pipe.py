@@ -9,6 +9,7 @@ import contextlib
 import os
 import select
 import socket
+import struct
 import threading
 
 from snakepit.client.client import Client, refusal
@@ -33,6 +34,7 @@ ANSWER_LIMIT_S = 60
 SILENCE_S = 30
 BLOCK = 1 << 20
 LONGEST_MESSAGE = 65536
+RESET = struct.pack("ii", 1, 0)
 
 
 class Pipe:
@@ -74,6 +76,18 @@ def open_pipe(client: Client, path: str) -> Pipe:
     except BaseException:
         opened.close()
         raise
+
+
+def allow_waiting(opened: socket.socket) -> None:
+    """A program at the far end may read nothing for hours, and that is no broken connection: the limit of `http` would
+    take it for one, as it counts from the last byte that was taken, not from the last answer."""
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 0)
+
+
+def hang_up_at_once(opened: socket.socket) -> None:
+    """However it is closed, by a `kill -9` too: without this, the end would wait behind bytes that nobody reads."""
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
 
 
 def _switched(reader: BinaryIO) -> dict[str, str]:

@@ -10,6 +10,7 @@ from snakepit.client.forward import Forward
 from snakepit.pit.arguments import Arguments, Option, UsageError
 
 WORKER = Option("-w --worker", "which worker of the job (0 when left out)", "index")
+MOST_HANDLES = 10240  # what macOS allows at most; enough for all that the service lets one user have
 
 
 def one_job(arguments: Arguments) -> int:
@@ -23,8 +24,19 @@ def worker_of(arguments: Arguments) -> int:
     return arguments.number("worker") or 0
 
 
+def allow_many() -> None:
+    """As many open handles as the system lets us have: a connection takes two, and the usual 1024 are few."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):  # then as many as there were
+        most = MOST_HANDLES if hard == resource.RLIM_INFINITY else min(hard, MOST_HANDLES)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
+
+
 def keep_forwarding(forward: Forward, announce: Callable[[], None]) -> int:
     """Until Ctrl-C, which may come as soon as anything was announced."""
+    allow_many()
     with contextlib.suppress(KeyboardInterrupt):
         forward.begin()
         announce()

@@ -10,6 +10,7 @@ from snakepit.client.forward import Forward
 from snakepit.client.within import Server
 from snakepit.errors import SnakepitError
 from snakepit.pit import render
+from snakepit.pit.forwarding import allow_many
 
 ANSWERS_S = 90
 
@@ -24,6 +25,7 @@ class Look:
         self._over = threading.Event()
 
     def run(self) -> int:
+        allow_many()
         try:
             with contextlib.suppress(KeyboardInterrupt):
                 self._forward.begin()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 BLOCK = 1 << 16
-ENDING = (signal.SIGTERM, signal.SIGHUP)
+ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 class Raw:
