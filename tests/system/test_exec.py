@@ -168,10 +168,11 @@ def test_the_terminal_is_restored_when_pit_is_told_to_end(scene: Scene, number: 
 
 
 def test_what_is_not_there_is_said(scene: Scene) -> None:
-    assert "the job has 2 (0, 1)" in scene.pit.fails("exec", "-w", "7", str(scene.job), "--", "true")
+    assert "the job has 2 (0, 1)" in scene.pit.fails("exec", "-w", "7", str(scene.job), "--", "true", code=255)
     done = scene.anna.run("true")["id"]
-    assert "Worker not active" in scene.pit.fails("exec", str(done), "--", "true")
-    assert "Job not found" in scene.pit.fails("exec", "99999", "--", "true")
+    assert "Worker not active" in scene.pit.fails("exec", str(done), "--", "true", code=255)
+    assert "Job not found" in scene.pit.fails("exec", "99999", "--", "true", code=255)
+    assert "by stdin" in scene.pit.fails("exec", str(scene.job), "--", "echo", "%" * 30_000, code=255)
     assert "missing command" in scene.pit.fails("exec", str(scene.job), code=2)
     assert scene.pit.fails("exec", str(scene.job), "--", "no-such-program", code=127).startswith("no-such-program: ")
 

@@ -200,6 +200,25 @@ def test_it_ends_with_the_job_it_runs_in(pit: Pit, me: User, with_programs: str)
         assert "Command failed:" in found.err[-1]
 
 
+def test_a_program_of_the_job_cannot_speak_to_the_terminal_of_who_looks(pit: Pit, me: User) -> None:
+    program = """#!/usr/bin/python3
+from http.server import HTTPServer, SimpleHTTPRequestHandler
+server = HTTPServer(("127.0.0.1", 0), SimpleHTTPRequestHandler)
+link = f"http://localhost:{server.server_port}/"
+print(link + chr(27) + "]0;title" + chr(7), link + "good/", flush=True)
+server.serve_forever()
+"""
+    where = ".venv/bin/tensorboard"
+    job = me.submit(
+        f"mkdir -p .venv/bin; cat > {where} <<'END'\n{program}END\nchmod +x {where}; echo there; sleep 1000"
+    )
+    me.says(job, "there")
+    with running(pit, "tensorboard", str(job)) as found:
+        assert link(found).endswith("/good/")
+        assert "\x1b" not in "".join(found.out + found.err)
+    me.client.stop(job)
+
+
 def test_what_is_not_there_or_not_allowed_is_refused(cluster: Cluster, pit: Pit, me: User, tmp_path: Path) -> None:
     job = me.run("true")["id"]
     assert "Job not found" in pit.fails("tensorboard", "999")

@@ -15,7 +15,7 @@ import struct
 from snakepit.client.client import Client
 from snakepit.client.http import LostAnswer, quote, reason
 from snakepit.client.pipe import allow_waiting, hang_up_at_once, open_pipe
-from snakepit.errors import SnakepitError
+from snakepit.errors import BadRequest, SnakepitError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ HEAD = struct.Struct("!BI")
 BLOCK = 1 << 17
 ENOUGH = 1 << 18
 LARGEST_FRAME = 1 << 24
+LONGEST_PATH = 60_000  # what the head of a request has room for, beside a token and the words of a proxy
 
 
 def start(
@@ -52,6 +53,9 @@ def start(
     if size is not None:
         context |= {"width": size[0], "height": size[1]}
     path = f"/jobs/{job}/instances/{worker}/exec?context={quote(json.dumps(context))}"
+    if len(path) > LONGEST_PATH:
+        words = "The command is too long: send it as a file, or by stdin, like pit exec 190 -- bash -s < script"
+        raise BadRequest(words)
     opened = open_pipe(client, path).socket
     hang_up_at_once(opened)
     if size is None:  # on a terminal little is sent, and somebody waits to hear that the network is gone

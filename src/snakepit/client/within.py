@@ -17,7 +17,8 @@ from snakepit.wire import carried
 NOT_THERE = 69  # what the scripts exit with when the program is not to be found
 STARTS_S = 60
 SHOWN_LINES = 5
-ADDRESS = re.compile(rb"https?://[^\s:/]+:(\d+)/(\S*)\s")
+# What a link may hold, and nothing that a terminal takes for a command: it is the job that says it.
+ADDRESS = re.compile(rb"https?://[^\s:/]+:(\d{1,5})/([!-~]*)\s")
 
 FIND = r"""
 unset SNAKEPIT_SCRIPT

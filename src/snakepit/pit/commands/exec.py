@@ -26,19 +26,28 @@ SENT = ("TERM", "COLORTERM")
 def exec_(arguments: Arguments) -> int:
     if not arguments.rest:
         raise UsageError("missing command: pit exec <jobNumber> -- command arguments...")
-    return go_inside(session.open_client(), _job(arguments), arguments, arguments.rest)
+    return go_inside(_job(arguments), arguments, arguments.rest)
 
 
 def shell(arguments: Arguments) -> int:
-    return go_inside(session.open_client(), _job(arguments), arguments, None)
+    return go_inside(_job(arguments), arguments, None)
 
 
-def go_inside(client: Client, job: int, arguments: Arguments, argv: list[str] | None) -> int:
-    """Runs it there; its exit code."""
+def go_inside(job: int, arguments: Arguments, argv: list[str] | None) -> int:
+    """Runs it there; its exit code. What keeps us from it has a code of its own, as with ssh: a script could not tell
+    a 1 of ours from one of the command's."""
     if arguments.on("tty") and arguments.on("no-tty"):
         raise UsageError("--tty and --no-tty exclude each other")
     wanted = (on_terminal() or arguments.on("tty")) and not arguments.on("no-tty")
-    code = run_inside(client, job, arguments.number("worker") or 0, argv, wanted)
+    worker = arguments.number("worker") or 0
+    try:
+        client = session.open_client()
+        code = run_inside(client, job, worker, argv, wanted)
+    except SnakepitError as problem:
+        if problem.exit_code != SnakepitError.exit_code:
+            raise
+        render.failure(problem.message)
+        return LOST
     if KILLED < code < LOST:
         _tell_of_its_end(client, job, code)
     return code
@@ -129,7 +138,8 @@ COMMANDS = (
         rest="command arguments...",
         examples=("pit exec 190 -- nvidia-smi", "pit exec -w 1 190 -- bash", "tar c data | pit exec 190 -- tar x"),
         notes="""
-It runs in the job's own sandbox, with its environment, directory and limits, and ends with it. Its exit code is ours.
+It runs in the job's own sandbox, with its environment, directory and limits, and ends with it. Its exit code is ours;
+255 says that it was not run, or that the connection was lost.
 On a terminal it gets one too, and ~. at the beginning of a line lets go of it.""",
     ),
     Command(
