@@ -2,6 +2,7 @@
 its own."""
 
 import os
+import select
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -66,6 +67,21 @@ def test_every_byte_and_every_end_of_a_forward_passes(pit: Pit, me: User, job: i
         said = [str(number).encode() * 1000 for number in range(60)]
         assert list(pool.map(lambda each: talk(local, b"echo\n" + each), said)) == said
         assert forward.interrupt() == 0
+
+
+def test_who_looks_may_take_his_time_to_read(pit: Pit, job: int) -> None:
+    with subprocess.Popen(
+        [str(PROGRAMS / "pit"), "exec", str(job), "--", "head", "-c", "30000000", "/dev/zero"],
+        cwd=pit.project,
+        env=pit.environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stderr is not None
+        assert select.select((process.stderr,), (), (), 4)[0] == []  # as long as somebody looks at what `less` shows
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, len(out), err) == (0, 30_000_000, b"")
 
 
 def test_the_streams_of_exec_pass_with_their_ends_and_the_code(pit: Pit, job: int) -> None:

@@ -65,9 +65,10 @@ def start_nginx(folder: Path, service_port: int) -> tuple[Front, subprocess.Pope
     scratch = "".join(
         f"{kind}_temp_path {folder / kind};\n" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     )
+    # The time limit for a client that does not read is a minute by default: here a second, to see that the docs lift it.
     (folder / "nginx.conf").write_text(
         f"daemon off;\nmaster_process off;\npid {folder}/pid;\nerror_log {folder}/error.log;\n"
-        f"events {{}}\nhttp {{\naccess_log off;\n{scratch}include {folder}/site.conf;\n}}\n"
+        f"events {{}}\nhttp {{\naccess_log off;\nsend_timeout 1s;\n{scratch}include {folder}/site.conf;\n}}\n"
     )
     arguments = [program, "-c", str(folder / "nginx.conf"), "-p", str(folder), "-e", str(folder / "error.log")]
     running = subprocess.Popen(
