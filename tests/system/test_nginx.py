@@ -65,7 +65,7 @@ def start_nginx(folder: Path, service_port: int) -> tuple[Front, subprocess.Pope
     scratch = "".join(
         f"{kind}_temp_path {folder / kind};\n" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     )
-    # The time limit for a client that does not read is a minute by default: here a second, to see that the docs lift it.
+    # A client that does not read has a minute by default: here a second, to see that the docs lift it.
     (folder / "nginx.conf").write_text(
         f"daemon off;\nmaster_process off;\npid {folder}/pid;\nerror_log {folder}/error.log;\n"
         f"events {{}}\nhttp {{\naccess_log off;\nsend_timeout 1s;\n{scratch}include {folder}/site.conf;\n}}\n"
