@@ -2,6 +2,9 @@
 
 import json
 import os
+import select
+import subprocess
+import sys
 import threading
 import urllib.parse
 from collections.abc import Iterator
@@ -14,6 +17,8 @@ from websockets.sync.client import ClientConnection, connect
 from snakepit.service.inside.multiplex import Decoder, Frame, Kind, encode
 from tests.cluster import RUNNING, Cluster, User, running_cluster
 from tests.conftest import pick_free_port
+from tests.system.test_exec import alive
+from tests.waiting import wait_until
 
 ECHO = """
 import socket, sys, threading
@@ -36,13 +41,16 @@ class Scene:
         self.anna.reaches(self.job, RUNNING)
         self.anna.says(self.job, "listening")
 
-    def open(self, what: str, user: User | None = None, job: int = 0, **context: Any) -> ClientConnection:
+    def address(self, what: str, user: User | None = None, job: int = 0, **context: Any) -> tuple[str, str]:
+        """The URL and the token for it."""
         path = f"/jobs/{job or self.job}/instances/0/{what}"
         if context:
             path += "?context=" + urllib.parse.quote(json.dumps(context))
-        url = f"ws://127.0.0.1:{self.cluster.serving.port}{path}"
-        token = {"X-Auth-Token": (user or self.anna).token}
-        return connect(url, additional_headers=token, max_size=None, open_timeout=30)
+        return f"ws://127.0.0.1:{self.cluster.serving.port}{path}", (user or self.anna).token
+
+    def open(self, what: str, user: User | None = None, job: int = 0, **context: Any) -> ClientConnection:
+        url, token = self.address(what, user, job, **context)
+        return connect(url, additional_headers={"X-Auth-Token": token}, max_size=None, open_timeout=30)
 
 
 @pytest.fixture(scope="module")
@@ -106,6 +114,28 @@ def test_the_end_of_stdin_can_be_said(scene: Scene) -> None:
         feeding.start()
         assert everything(socket) == (data, b"", '{"exit": 0}')
         feeding.join()
+
+
+FLOOD = """
+import sys
+from websockets.sync.client import connect
+with connect(sys.argv[1], additional_headers={"X-Auth-Token": sys.argv[2]}) as socket:
+    sent = 0
+    while True:
+        socket.send(bytes([1]) + bytes(1 << 20))
+        sent += 1
+        print(sent, flush=True)
+"""
+
+
+def test_a_client_that_is_killed_hangs_up_although_nobody_reads_what_it_sent(scene: Scene) -> None:
+    url, token = scene.address("exec", command=["sleep", "7662"], interactive=False)
+    with subprocess.Popen([sys.executable, "-c", FLOOD, url, token], stdout=subprocess.PIPE) as client:
+        assert client.stdout is not None
+        while select.select((client.stdout,), (), (), 1)[0] or not alive("sleep\x007662"):
+            assert os.read(client.stdout.fileno(), 4096)
+        client.kill()
+    wait_until(lambda: not alive("sleep\x007662"), message="it is hung up")
 
 
 @pytest.mark.parametrize(

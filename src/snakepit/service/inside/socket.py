@@ -28,6 +28,8 @@ from snakepit.service.service import Service
 
 HEAD = struct.Struct("!BI")
 LARGEST = 1 << 20
+LOOK_S = 2.0
+NOTHING = b"\2"  # on stderr
 OVER, BROKEN_OFF = 1000, 1011
 Serve = Callable[[Service, Visitor, WebSocket], Awaitable[None]]
 
@@ -88,7 +90,18 @@ async def _to_command(websocket: WebSocket, writer: asyncio.StreamWriter) -> Non
         for at in range(1, max(2, len(message)), LARGEST):  # an empty one too: it ends stdin
             part = message[at : at + LARGEST]
             writer.write(HEAD.pack(message[0], len(part)) + part)
-        await writer.drain()
+        await _drained(websocket, writer)
+
+
+async def _drained(websocket: WebSocket, writer: asyncio.StreamWriter) -> None:
+    """Once the command has read enough. That its client went meanwhile is told only to who reads on or sends."""
+    draining = asyncio.ensure_future(writer.drain())
+    try:
+        while not (await asyncio.wait((draining,), timeout=LOOK_S))[0]:
+            await websocket.send_bytes(NOTHING)
+        await draining
+    finally:
+        draining.cancel()
 
 
 async def _to_client(websocket: WebSocket, reader: asyncio.StreamReader) -> None:
