@@ -35,6 +35,8 @@ LEVELS = (logging.DEBUG, logging.INFO, logging.ERROR)
 # Each follower of a log and each long poll holds a connection.
 KEEP_ALIVE_S = 75
 SHUTDOWN_S = 5
+# A pong waits behind what was typed or piped, and that behind a command that does not read it yet.
+WS_SILENCE_S = 600
 
 
 def run(settings: Settings, local_node: bool) -> None:
@@ -104,6 +106,7 @@ def http_config(service: Service) -> uvicorn.Config:
     return uvicorn.Config(
         make_app(service),
         http=BoundedProtocol,
+        ws_ping_timeout=WS_SILENCE_S,
         ws_per_message_deflate=False,  # terminals and tensors: the time is better spent on bytes
         log_config=None,
         access_log=False,

@@ -79,7 +79,7 @@ def _bound(family: int, address: str, port: int) -> socket.socket:
 
 def _words(port: int, problem: OSError) -> str:
     if problem.errno == errno.EADDRINUSE:
-        return f"Port {port} is in use on localhost; choose another, or let one be chosen: 0:<remote>"
+        return f"Port {port} is in use on localhost; choose another one, or 0 for any that is free"
     if problem.errno == errno.EACCES:
         return f"Port {port} on localhost is for administrators only; choose one above 1023"
     return f"Cannot listen on port {port} of localhost: {problem.strerror}"
