@@ -16,9 +16,9 @@ from snakepit.errors import Rejected, Unreachable
 from tests.conftest import pick_free_port
 from tests.engines.bench import Room, eventually, process, room, shell
 from tests.engines.bench import run as run_all
-from tests.engines.test_exec import alive
 from tests.engines.visiting import Visit, shell_inside
 from tests.forwarding import SERVER
+from tests.processes import alive
 
 pytestmark = pytest.mark.system
 NUMBER = process(1)

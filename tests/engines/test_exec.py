@@ -17,6 +17,7 @@ from snakepit.engines.agent import procs
 from snakepit.errors import Rejected
 from tests.engines.bench import Room, eventually, process, room, run, shell
 from tests.engines.visiting import Visit, run_inside, shell_inside
+from tests.processes import alive
 
 pytestmark = pytest.mark.system
 ISOLATIONS = ("sandbox", "none")
@@ -30,18 +31,6 @@ async def inside(script: str = "sleep 1000", isolation: str = "sandbox", **go: A
         await found.start(shell(NUMBER, f"echo ready; {script}"), **go)
         await found.watcher.text(NUMBER, "ready")
         yield found
-
-
-def alive(text: str) -> list[int]:
-    """Processes on this machine whose command line has this text."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        try:
-            if entry.name.isdigit() and text.encode() in (entry / "cmdline").read_bytes():
-                found.append(int(entry.name))
-        except OSError:
-            continue
-    return found
 
 
 @pytest.mark.parametrize("isolation", ISOLATIONS)

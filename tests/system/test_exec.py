@@ -22,6 +22,7 @@ from snakepit.errors import Forbidden, NotFound, Unauthorized
 from snakepit.wire.carried import VARIABLE, command_of
 from tests.cluster import RUNNING, Cluster, User, running_cluster
 from tests.pitting import Pit
+from tests.processes import alive
 from tests.serving import PROGRAMS
 from tests.terminal import Terminal
 from tests.waiting import wait_until
@@ -274,14 +275,6 @@ def test_what_exec_sees_of_the_gpus_is_what_the_job_sees(scene: Scene) -> None:
 
 
 # --------------------------------------------------------------------------------------------------------------- faults
-
-
-def alive(text: str) -> bool:
-    for entry in Path("/proc").iterdir():
-        with contextlib.suppress(OSError):
-            if entry.name.isdigit() and text.encode() in (entry / "cmdline").read_bytes():
-                return True
-    return False
 
 
 def test_a_client_that_is_killed_hangs_up(scene: Scene) -> None:

@@ -15,8 +15,10 @@ from tests.cluster import Cluster, User
 from tests.conftest import pick_free_port
 from tests.forwarding import digest, pit_of, quiet_cluster, running, serving_job, talk
 from tests.pitting import Pit
+from tests.processes import alive
 from tests.serving import PROGRAMS
 from tests.system.test_nginx import Front, connect, start_nginx
+from tests.waiting import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -104,3 +106,19 @@ def test_a_shell_has_a_terminal_there_too(pit: Pit, job: int) -> None:
         terminal.expect("40 99")
         terminal.expect("/dev/pts/")
         assert terminal.end() == 9
+
+
+def test_a_client_that_is_killed_hangs_up_although_nobody_reads_what_it_sent(pit: Pit, job: int) -> None:
+    with subprocess.Popen(
+        [str(PROGRAMS / "pit"), "exec", str(job), "--", "sleep", "7659"],
+        cwd=pit.project,
+        env=pit.environment(),
+        stdin=subprocess.PIPE,
+    ) as process:
+        assert process.stdin is not None
+        os.set_blocking(process.stdin.fileno(), False)
+        while select.select((), (process.stdin,), (), 2)[1]:
+            os.write(process.stdin.fileno(), bytes(65536))
+        assert alive("sleep\x007659")
+        process.kill()
+        wait_until(lambda: not alive("sleep\x007659"), message="it is hung up")

@@ -17,7 +17,7 @@ from websockets.sync.client import ClientConnection, connect
 from snakepit.service.inside.multiplex import Decoder, Frame, Kind, encode
 from tests.cluster import RUNNING, Cluster, User, running_cluster
 from tests.conftest import pick_free_port
-from tests.system.test_exec import alive
+from tests.processes import alive
 from tests.waiting import wait_until
 
 ECHO = """

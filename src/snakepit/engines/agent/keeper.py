@@ -29,6 +29,7 @@ ENOUGH = 1 << 18  # of bytes under way in one direction
 CHUNK = 1 << 17
 RDHUP = 0x2000
 KILL_AFTER_S = 3.0
+KNOCK_MS = 5000
 FAREWELL_S = 5.0
 END_OF_INPUT = b"\x04"
 PR_SET_CHILD_SUBREAPER = 36
@@ -120,7 +121,13 @@ class _Keeper:
             self._insist()
         else:
             self._listen(poll)
-        for descriptor, events in poll.poll(timeout_ms):
+            if len(self._input) >= ENOUGH:
+                timeout_ms = KNOCK_MS
+        happened = poll.poll(timeout_ms)
+        if not happened and not self._hung_up_at and not self._output:
+            # We read no further, so we would not hear that the caller is gone: a proxy hears it when it has to pass on.
+            self._say(STDERR, b"")
+        for descriptor, events in happened:
             if descriptor == self._waker:
                 os.read(self._waker, 4096)
             elif descriptor in self._outs:

@@ -1,0 +1,14 @@
+"""Looking for processes of this machine."""
+
+import contextlib
+from pathlib import Path
+
+
+def alive(text: str) -> list[int]:
+    """Those whose command line has this text."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit() and text.encode() in (entry / "cmdline").read_bytes():
+                found.append(int(entry.name))
+    return found
