@@ -134,6 +134,20 @@ def test_it_lives_within_the_limits_of_the_process(isolation: str) -> None:
 
 
 @pytest.mark.parametrize("isolation", ISOLATIONS)
+def test_what_a_filter_beside_the_command_says_last_is_heard(isolation: str) -> None:
+    async def check() -> None:
+        async with inside(isolation=isolation) as found:
+            visit = await Visit.begin(found.engine, NUMBER, "/bin/bash", "-c", "echo late > >(sleep 0.1; cat)")
+            while await visit.hear():
+                pass
+            visit.end.close()
+            await visit.session.ended()
+            assert (visit.code, bytes(visit.said[1])) == (0, b"late\n")
+
+    run(check())
+
+
+@pytest.mark.parametrize("isolation", ISOLATIONS)
 def test_floods_go_both_ways_and_nobody_holds_them(isolation: str) -> None:
     size = 64 << 20
 

@@ -10,6 +10,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -180,6 +181,10 @@ def test_umount_ends_a_mount_from_elsewhere(pit: Pit) -> None:
         assert process.stdout is not None
         mountpoint = Path(process.stdout.readline().decode().rpartition(" to ")[2].strip())
         assert "no mountpoint" in pit.fails("umount", "/tmp")
+        elsewhere = pit.project / "elsewhere"
+        elsewhere.mkdir()
+        (elsewhere / ".pitconnect.txt").write_text("http://localhost:1\n")
+        assert "home is no mountpoint" in replace(pit, project=elsewhere).fails("umount", "home")
         pit.ok("umount", "home")
         assert process.wait(timeout=20) == 0
     assert not mountpoint.exists()

@@ -156,7 +156,7 @@ def test_nobody_opens_what_is_not_his(cluster: Cluster, anna: User, bob: User) -
         (f"sftp?entity=job:{job}", Forbidden),
         (f"sftp?entity={job}", Forbidden),
         ("sftp?entity=job:999999", NotFound),
-        ("sftp?entity=job:99999999999999", BadRequest),
+        ("sftp?entity=job:99999999999999", NotFound),
         ("sftp?entity=group:nobody", Forbidden),
         ("sftp?entity=user:../bob", BadRequest),
         ("sftp?entity=user:", BadRequest),

@@ -11,12 +11,14 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
+from typing import NamedTuple
 
 from snakepit.client.client import Client
 from snakepit.client.places import Place
 from snakepit.errors import BadRequest, NotFound, SnakepitError
-from snakepit.pit import own
+from snakepit.pit import own, render
 
 INSTALL = (
     "sshfs is not installed here (Debian and Ubuntu: apt-get install sshfs; Fedora: dnf install fuse-sshfs; "
@@ -27,6 +29,7 @@ NO_FUSE = (
 )
 SOURCE = "pit:"  # how our mounts are known in the table of mounts
 TEMPORARY = "pit-mount-"
+FAILED = "Command failed: "  # how `pit pipe` begins
 MOUNT_LIMIT_S = 30
 TRIES = 10
 PAUSE_S = 0.1
@@ -53,14 +56,14 @@ def free(path: str) -> None:
 
 def in_use(path: str) -> bool:
     path = os.path.realpath(path)
-    return any(point == path for _, point in mounts()) or os.path.ismount(path)
+    return any(mount.point == path for mount in mounts()) or os.path.ismount(path)
 
 
 def start(client: Client, place: Place, mountpoint: str) -> subprocess.Popen[bytes]:
     """A running sshfs, once the mountpoint shows what is there."""
     options = {
         "ssh_command": ssh_command(own.pipe("sftp", place.entity)),
-        "fsname": f"{SOURCE}{place.entity}",
+        "fsname": f"{SOURCE}{place.entity}@{client.address.url}",
         "idmap": "user",
         # Jobs write at the same time: what is there shall be seen, after two seconds at most.
         "dcache_timeout": "2",
@@ -82,7 +85,20 @@ def start(client: Client, place: Place, mountpoint: str) -> subprocess.Popen[byt
         process.terminate()
         process.wait(timeout=10)
         raise
+    0 and threading.Thread(target=_listen, args=(process, mountpoint), daemon=True).start()
     return process
+
+
+def _listen(process: subprocess.Popen[bytes], mountpoint: str) -> None:
+    """Every failed connection leaves words on stderr. Unread they would fill it, and whoever looks into the mountpoint
+    would hang; and what `pit pipe` says there is why there are errors: told, as long as it is news."""
+    assert process.stderr is not None
+    told = ""
+    for line in process.stderr:
+        words = line.decode(errors="replace").strip()
+        if words.startswith(FAILED) and words != told:
+            told = words
+            render.talk(f"{mountpoint}: {render.clean(words.removeprefix(FAILED))}")
 
 
 def _wait(process: subprocess.Popen[bytes], mountpoint: str) -> None:
@@ -91,7 +107,7 @@ def _wait(process: subprocess.Popen[bytes], mountpoint: str) -> None:
         if process.poll() is not None:
             assert process.stderr is not None
             said = [line for line in process.stderr.read().decode(errors="replace").splitlines() if line.strip()]
-            raise SnakepitError(said[0].removeprefix("Command failed: ") if said else "sshfs ended without a word")
+            raise SnakepitError(said[0].removeprefix(FAILED) if said else "sshfs ended without a word")
         if time.monotonic() > end:
             raise SnakepitError(f"not mounted within {MOUNT_LIMIT_S} s")
         time.sleep(0.02)
@@ -142,8 +158,14 @@ def temporary(mountpoint: str) -> bool:
     return os.path.basename(mountpoint).startswith(TEMPORARY)
 
 
-def mounts() -> list[tuple[str, str]]:
-    """Our mounts on this machine: entity and directory."""
+class Mount(NamedTuple):
+    entity: str
+    url: str  # of the service
+    point: str
+
+
+def mounts() -> list[Mount]:
+    """What this account mounted with pit on this machine."""
     try:
         with open("/proc/self/mountinfo", "rb") as file:
             lines = file.read().splitlines()
@@ -152,10 +174,11 @@ def mounts() -> list[tuple[str, str]]:
     found = []
     for line in lines:
         fields, _, more = line.partition(b" - ")
-        source = more.split()[1] if len(more.split()) > 1 else b""
-        if source.startswith(SOURCE.encode()) and more.startswith(b"fuse"):
-            point = _plain(fields.split()[4])
-            found.append((os.fsdecode(_plain(source))[len(SOURCE) :], os.fsdecode(point)))
+        kind, source, options = (*more.split(), b"", b"", b"")[:3]
+        own = f"user_id={os.getuid()}".encode() in options.split(b",")
+        if own and source.startswith(SOURCE.encode()) and kind.startswith(b"fuse"):
+            entity, _, url = os.fsdecode(_plain(source))[len(SOURCE) :].rpartition("@")
+            found.append(Mount(entity, url, os.fsdecode(_plain(fields.split()[4]))))
     return found
 
 

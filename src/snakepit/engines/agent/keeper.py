@@ -30,6 +30,7 @@ CHUNK = 1 << 17
 RDHUP = 0x2000
 KILL_AFTER_S = 3.0
 KNOCK_MS = 5000
+SILENCE_MS, AFTERWORDS_S = 200, 5.0
 FAREWELL_S = 5.0
 END_OF_INPUT = b"\x04"
 PR_SET_CHILD_SUBREAPER = 36
@@ -316,8 +317,12 @@ class _Keeper:
         ]
 
     def _finish(self) -> None:
-        """All that the command said before it ended, then its code; then the caller has a while to take it."""
+        """All that the command said, and what it left running goes on to say at once; then its code; then the caller
+        has a while to take it."""
         assert self._status is not None
+        end = time.monotonic() + AFTERWORDS_S
+        while self._outs and not self._hung_up_at and time.monotonic() < end and self._hear_out():
+            pass
         for descriptor in list(self._outs):
             for _ in range(PIPE_READS):
                 if not self._read_output(descriptor):
@@ -335,6 +340,24 @@ class _Keeper:
                     self._hang_up()
         if not self._hung_up_at:
             self._farewell()
+
+    def _hear_out(self) -> bool:
+        """Whether there was more: a filter behind `>(…)` may be at it still, a daemon that keeps the pipe is silent."""
+        poll, room = select.poll(), len(self._output) < ENOUGH
+        poll.register(self._end, RDHUP | (select.POLLOUT if self._output else 0))
+        if self._line is not self._end:
+            poll.register(self._line, select.POLLIN)
+        for descriptor in self._outs if room else ():
+            poll.register(descriptor, select.POLLIN)
+        happened = poll.poll(SILENCE_MS if room else None)
+        for descriptor, events in happened:
+            if descriptor in self._outs:
+                self._read_output(descriptor)
+            elif descriptor == self._end.fileno():
+                self._attend(events)
+            else:
+                self._hang_up()
+        return bool(happened)
 
     def _farewell(self) -> None:
         """Closing on bytes that nobody read would reset the connection, and the code would be lost on its way."""

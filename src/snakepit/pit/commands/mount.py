@@ -7,7 +7,7 @@ import signal
 import subprocess
 import tempfile
 
-from snakepit.client import places, transfer
+from snakepit.client import files, places, transfer
 from snakepit.errors import BadRequest, NotFound
 from snakepit.pit import mounting, render, session
 from snakepit.pit.arguments import Argument, Arguments, Command, Option, UsageError
@@ -73,20 +73,18 @@ def _shell(mountpoint: str) -> None:
 
 
 def umount(arguments: Arguments) -> int:
-    found = mounting.mounts()
+    known = mounting.mounts()
     what = arguments.word("mountpoint")
-    if what:
-        path = os.path.realpath(what)
-        chosen = [each for each in found if path == each[1]] or [each for each in found if _entity(what) == each[0]]
-        if not chosen:
-            raise NotFound(f"{what} is no mountpoint of pit's{_known(found)}")
-    else:
-        chosen = found
-        if not found:
-            raise NotFound("Nothing is mounted")
+    chosen = [each for each in known if what and os.path.realpath(what) == each.point]
+    if not chosen:
+        url = files.load_connection().url
+        known = [each for each in known if each.url == url]  # another cluster's are named by their mountpoints
+        chosen = [each for each in known if not what or each.entity == _entity(what)]
+    if not chosen:
+        raise NotFound(f"{what} is no mountpoint of pit's{_listed(known)}" if what else "Nothing is mounted")
     if len(chosen) > 1:
-        raise BadRequest(f"Which one?{_known(chosen)}")
-    _, mountpoint = chosen[0]
+        raise BadRequest(f"Which one?{_listed(chosen)}")
+    mountpoint = chosen[0].point
     mounting.unmount(mountpoint)
     if mounting.temporary(mountpoint):
         mounting.tidy(mountpoint)
@@ -99,8 +97,8 @@ def _entity(word: str) -> str:
     return found[0].entity if found is not None else ""
 
 
-def _known(found: list[tuple[str, str]]) -> str:
-    return "".join(f"\n  {entity} at {mountpoint}" for entity, mountpoint in found)
+def _listed(found: list[mounting.Mount]) -> str:
+    return "".join(f"\n  {each.entity} at {each.point}" for each in found)
 
 
 COMMANDS = (
