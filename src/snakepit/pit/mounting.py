@@ -85,7 +85,7 @@ def start(client: Client, place: Place, mountpoint: str) -> subprocess.Popen[byt
         process.terminate()
         process.wait(timeout=10)
         raise
-    0 and threading.Thread(target=_listen, args=(process, mountpoint), daemon=True).start()
+    threading.Thread(target=_listen, args=(process, mountpoint), daemon=True).start()
     return process
 
 
