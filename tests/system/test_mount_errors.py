@@ -1,5 +1,6 @@
 """What a mount says, and that it goes on answering, when its connections fail again and again."""
 
+import contextlib
 import os
 import subprocess
 from pathlib import Path
@@ -55,10 +56,8 @@ def _write_to_stderr_of(pid: int, size: int) -> None:
 
     def written() -> bool:
         nonlocal left
-        try:
+        with contextlib.suppress(BlockingIOError):
             left -= os.write(stderr, b"read: Connection reset by peer\n" * 1000)
-        except BlockingIOError:
-            pass
         return left <= 0
 
     try:
