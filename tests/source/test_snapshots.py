@@ -181,6 +181,18 @@ def test_what_was_pushed_today_is_not_collected(head: Head, mine: Real) -> None:
     assert all(snapshots.has(head.root, "anna", commit) and _has_object(cache, commit) for commit in commits)
 
 
+def test_refs_with_slashes_in_their_names_are_forgotten_like_others_and_stop_no_collection(
+    head: Head, mine: Real
+) -> None:
+    cache = made(head.root)
+    commit = sent(mine.path, cache).commit
+    for number in range(snapshots.RECENT + 1):
+        mine.git("push", "--quiet", str(cache.path), f"{commit}:{snapshots.INCOMING}/some/{number}")
+    long_ago(cache.path)
+    asyncio.run(snapshots.collect(head.root, "anna", False))
+    assert sum(not path.is_dir() for path in (cache.path / snapshots.INCOMING).rglob("*")) == snapshots.RECENT
+
+
 def test_a_lock_that_goes_while_it_is_looked_at_stops_no_collection(head: Head, mine: Real) -> None:
     cache = made(head.root)
     commit = sent(mine.path, cache).commit

@@ -205,8 +205,10 @@ async def collect(root: Path, user: str, confined: bool = True, now: float | Non
 
 
 def _forget_incoming(cache: Path, now: float) -> None:
-    """Pushes may be under way meanwhile: a ref or a lock that was there is perhaps gone."""
-    refs = [(_changed_at(path), path) for path in (cache / INCOMING).glob("*") if path.suffix != ".lock"]
+    """Pushes may be under way meanwhile: a ref or a lock that was there is perhaps gone. Names of refs are their
+    owner's choice, and may have slashes in them."""
+    files = (path for path in (cache / INCOMING).rglob("*") if path.suffix != ".lock" and not path.is_dir())
+    refs = [(_changed_at(path), path) for path in files]
     for when, path in sorted(refs, reverse=True)[RECENT:]:
         if when < now - RECENT_S:
             path.unlink(missing_ok=True)
