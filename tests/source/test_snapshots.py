@@ -4,8 +4,11 @@ them."""
 import asyncio
 import os
 import shutil
+import socket
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -179,6 +182,26 @@ def test_what_was_pushed_today_is_not_collected(head: Head, mine: Real) -> None:
         commits.append(sent(mine.path, cache).commit)
     asyncio.run(snapshots.collect(head.root, "anna", False))
     assert all(snapshots.has(head.root, "anna", commit) and _has_object(cache, commit) for commit in commits)
+
+
+class CutOff:
+    """A head that goes in the middle of a push: it has named its refs, and says nothing more."""
+
+    @contextmanager
+    def reach(self, _service: str) -> Iterator[tuple[str, tuple[int, ...]]]:
+        refs = b"%s capabilities^{}\0 report-status side-band-64k\n" % (b"0" * 40)
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            theirs.sendall(b"%04x%s0000" % (len(refs) + 4, refs))
+            theirs.shutdown(socket.SHUT_WR)
+            yield f"fd::{ours.fileno()}", (ours.fileno(),)
+
+
+def test_a_push_that_broke_off_says_that_and_what_to_do(mine: Real) -> None:
+    repository = find_repository(mine.path)
+    assert isinstance(repository, Repository)
+    with pytest.raises(SnakepitError, match=r"sent: the connection broke off\. No job was made: try again"):
+        push(repository, take(repository).commit, CutOff())
 
 
 def test_refs_with_slashes_in_their_names_are_forgotten_like_others_and_stop_no_collection(

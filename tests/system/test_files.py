@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import pick_free_port
 from tests.pitting import Pit
 from tests.serving import PROGRAMS, Serving
 from tests.waiting import wait_until
@@ -77,6 +78,23 @@ def test_empty_files_travel_both_ways(pit: Pit, home: Path, job: int) -> None:
     pit.ok("push", "home", "nil", "nil")
     assert (home / "nil").read_bytes() == b""
     assert pit.ok("cat", "home", "nil") == ""
+
+
+def test_a_push_that_does_not_fit_is_refused_before_it_begins_and_leaves_nothing(tmp_path: Path) -> None:
+    service = Serving.start(pick_free_port(), config="maxUserSize: 30M\n")
+    try:
+        pit = Pit.of(service, tmp_path / "machine").registered("tilman")
+        with (pit.project / "large").open("wb") as large:
+            large.truncate(40_000_000)
+        assert "of 30M, and this needs 40M" in pit.fails("push", "home", "large", "large")
+        assert pit.ok("ls", "home") == ""
+        large_one = service.home / "data" / "home" / "tilman" / "there"
+        put(large_one, b"before")
+        assert "this needs 40M" in pit.fails("push", "-f", "home", "there", "large")
+        assert pit.ok("cat", "home", "there") == "before"
+        assert pit.ok("ls", "home") == "F there\n"
+    finally:
+        service.stop()
 
 
 def test_stdin_and_stdout_carry_any_bytes(pit: Pit, home: Path) -> None:

@@ -26,6 +26,7 @@ INCOMING = "refs/pit/incoming/"
 _TOO_LARGE = r"exceeds maximum allowed size"
 _FULL = r"no space left on device|out of diskspace|disk quota exceeded"
 _IN_THE_WAY = r"cannot lock ref|reference already exists|\.lock'|failed to update ref"
+_BROKEN = r"unexpected disconnect|early EOF|connection reset|broken pipe|connection broke off"
 _MISSING = r"unable to read|bad object|missing (?:blob|tree|commit)|could not read|bad tree"
 _NOISE = r"(?:remote: )*(?:fatal|error|Command failed|! \[remote rejected\])[: ]*"
 _PROGRESS = (
@@ -53,6 +54,8 @@ def push(repository: Repository, commit: str, to: Place, hear: Callable[[str], N
         )
     if re.search(_FULL, said, re.IGNORECASE):
         raise SnakepitError("the code could not be sent: the disk of the head is full")
+    if re.search(_BROKEN, said, re.IGNORECASE):
+        raise SnakepitError("the code could not be sent: the connection broke off. No job was made: try again")
     if re.search(_MISSING, said, re.IGNORECASE):
         (repository.pit / "index").unlink(missing_ok=True)  # what was read before is gone: next time all is read again
     raise SnakepitError(f"the code could not be sent: {said}")

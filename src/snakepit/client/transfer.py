@@ -82,8 +82,9 @@ def whole(client: Client, place: Place) -> Stats:
     return Stats(found["isFile"], found["size"], found["mtime"], found.get("overLimit", ""))
 
 
-def make_file(client: Client, place: Place, path: str) -> None:
-    client.call("PUT", place.target("stats", path), {"type": "file"})
+def make_file(client: Client, place: Place, path: str, coming: int = 0) -> None:
+    """An empty one. Where the bytes that are to come do not fit, it is not made."""
+    client.call("PUT", place.target("stats", path), {"type": "file", "coming": coming})
 
 
 def make_directory(client: Client, place: Place, path: str) -> None:

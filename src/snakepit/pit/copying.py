@@ -236,7 +236,7 @@ def _push_file(client: Client, place: Place, path: str, local: str, found: trans
             offset = found.size
             file.seek(offset)
         with Bar("uploading", size, offset) as bar:
-            end = _send(client, place, path, found, how, file.readinto, offset, bar)
+            end = _send(client, place, path, found, how, file.readinto, offset, bar, size)
     if end != size:
         raise SnakepitError(f"{local} changed while it was sent: {end} of {size} bytes are there")
 
@@ -258,14 +258,15 @@ def _send(
     read: transfer.ReadInto,
     offset: int,
     bar: transfer.Told = lambda _: None,
+    size: int = 0,
 ) -> int:
     if found is None:
-        transfer.make_file(client, place, path)
+        transfer.make_file(client, place, path, size)
     if found is None or not (how.force and found.size):
         return transfer.send(client, place, path, read, offset, bar)
     folder, slash, name = path.rpartition("/")
     aside = f"{folder}{slash}.{os.urandom(8).hex()}{PART}"
-    transfer.make_file(client, place, aside)
+    transfer.make_file(client, place, aside, size)
     try:
         end = transfer.send(client, place, aside, read, 0, bar)
         transfer.move(client, place, aside, f"{folder}{slash}{name}")

@@ -29,6 +29,7 @@ from snakepit.wire.shapes import FileStats
 STATS = table(
     Field("type", required=True, choices=("file", "directory")),
     Field("size", "whole", high=2**53, words="of a file; what is missing is zeros"),
+    Field("coming", "whole", high=2**53, words="how much will be sent to it; refused now where it does not fit"),
 )
 QUERY = table(
     Field("details", "flag", words="content of a directory: lines of JSON, each a list of [name, isFile, size, mtime]"),
@@ -127,7 +128,7 @@ async def _create(call: Call, room: Room, owner: Owner) -> None:
     if body["type"] == "directory":
         await asyncio.to_thread(beneath.make_directories, room.base, room.path)
         return
-    await call.service.limits.check(owner, body.get("size", 0))
+    await call.service.limits.check(owner, max(body.get("size", 0), body.get("coming", 0)))
     await asyncio.to_thread(_make_file, room.base, room.path, body.get("size", 0))
 
 
