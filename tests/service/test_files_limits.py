@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import tarfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -144,6 +145,20 @@ def test_a_tree_comes_back_as_it_went(house: House) -> None:
     replaced = user.put(f"{HOME}/content/t", params={"archive": "tar", "replace": 1}, content=packed({"a": b"new"}))
     assert (replaced.status_code, user.get(f"{HOME}/content/t/a").content) == (200, b"new")
     assert user.get(f"{HOME}/content/t/umläut").content == b"3"
+
+
+def test_what_a_killed_transfer_left_goes_with_a_later_one_and_what_is_young_stays(house: House) -> None:
+    user = house.user("killed")
+    remains = {".0123456789abcdef.pit-part": 2, ".0123456789abcde0.pit-part": 0, ".0123.pit-part": 2}
+    for name in remains:
+        assert user.put(f"{HOME}/stats/{name}/deep", json={"type": "directory"}).status_code == 200
+    assert put(user, ".fedcba9876543210.pit-part", b"of a file").status_code == 200
+    for name, days in {**remains, ".fedcba9876543210.pit-part": 2}.items():
+        then = time.time() - days * 86400
+        os.utime(house.root / "home" / "killed" / name, (then, then))
+    assert user.put(f"{HOME}/content/t", params={"archive": "tar"}, content=packed({"a": b"1"})).status_code == 200
+    left = user.get(f"{HOME}/content/").json()
+    assert left == {"dirs": [".0123.pit-part", ".0123456789abcde0.pit-part", "t"], "files": []}
 
 
 @pytest.mark.parametrize("name", ["../out", "a/../../out", "/../out", "deep/../../../out"])

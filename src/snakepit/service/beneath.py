@@ -8,9 +8,11 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import secrets
 import shutil
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -21,6 +23,9 @@ from snakepit.wire.tree import DIRECTORY, FILE, PART
 
 LONGEST_PATH = 4096
 ENTRIES_AT_ONCE = 2000
+ASIDE = re.compile(rf"\.[0-9a-f]{{16}}{re.escape(PART)}")
+LEFT_S = 86400  # nobody goes on with a part of this age
+_filling: set[str] = set()
 
 
 # What a name or a size that somebody sent may bring about.
@@ -156,8 +161,10 @@ def new_directory(base: Path, path: str, replace: bool) -> Iterator[int]:
     with directory(base, names[:-1]) as parent, speaking(names[-1]):
         if _exists(parent, names[-1]):
             raise BadRequest("Target directory is existing. Use force option to overwrite what is in it.")
+        _drop_remains(parent)
         aside = f".{secrets.token_hex(8)}{PART}"
         os.mkdir(aside, 0o750, dir_fd=parent)
+        _filling.add(aside)
         try:
             handle = os.open(aside, DIRECTORY, dir_fd=parent)
             try:
@@ -168,6 +175,23 @@ def new_directory(base: Path, path: str, replace: bool) -> Iterator[int]:
         except BaseException:
             shutil.rmtree(aside, ignore_errors=True, dir_fd=parent)
             raise
+        finally:
+            _filling.discard(aside)
+
+
+def _drop_remains(parent: int) -> None:
+    """Of transfers that a crash or a kill cut off here: nobody else would ever take them away, and they count."""
+    with os.scandir(parent) as entries:
+        names = [entry.name for entry in entries if ASIDE.fullmatch(entry.name) and entry.name not in _filling]
+    for name in names:
+        with contextlib.suppress(OSError):
+            found = os.stat(name, dir_fd=parent, follow_symlinks=False)
+            if found.st_mtime > time.time() - LEFT_S:
+                continue
+            if stat.S_ISDIR(found.st_mode):
+                shutil.rmtree(name, ignore_errors=True, dir_fd=parent)
+            else:
+                os.unlink(name, dir_fd=parent)
 
 
 def _exists(parent: int, name: str) -> bool:
