@@ -11,13 +11,19 @@ from tests.serving import PASSWORD, Serving
 
 def side_by_side(ours: Callable[[], object], peer: Callable[[], object], rounds: int = 15) -> tuple[float, float]:
     """Median seconds of both, run in turns after one round to warm up."""
-    times: tuple[list[float], list[float]] = ([], [])
+    mine, others = in_turns(ours, peer, rounds=rounds)
+    return mine, others
+
+
+def in_turns(*runs: Callable[[], object], rounds: int = 20) -> list[float]:
+    """Median seconds of each, run in turns after one round to warm up."""
+    times: list[list[float]] = [[] for _ in runs]
     for turn in range(rounds + 1):
-        for run, kept in zip((ours, peer), times, strict=True):
+        for run, kept in zip(runs, times, strict=True):
             seconds = seconds_of(run)
             if turn:
                 kept.append(seconds)
-    return statistics.median(times[0]), statistics.median(times[1])
+    return [statistics.median(kept) for kept in times]
 
 
 def seconds_of(run: Callable[[], object]) -> float:
@@ -46,4 +52,4 @@ def running_service() -> Iterator[Serving]:
         serving.stop()
 
 
-__all__ = ["PASSWORD", "running_service", "say_rate", "say_ratio", "seconds_of", "side_by_side"]
+__all__ = ["PASSWORD", "in_turns", "running_service", "say_rate", "say_ratio", "seconds_of", "side_by_side"]

@@ -210,13 +210,17 @@ def test_a_missing_sshfs_is_said_with_the_install_line(pit: Pit) -> None:
     assert "apt-get install sshfs" in pit.fails("mount", "home", PATH=str(PROGRAMS))
 
 
-def test_a_mount_that_can_be_written_says_with_figures_that_there_is_no_room(tmp_path: Path) -> None:
+def test_who_has_no_room_left_is_told_with_figures_and_may_mount_to_make_some(tmp_path: Path) -> None:
     service = Serving.start(pick_free_port(), config="maxUserSize: 1M\n")
     try:
         pit = Pit.of(service, tmp_path / "machine").registered("tilman")
         pit.ok("ls", "home")
         large = service.home / "data" / "home" / "tilman" / "large"
         large.write_bytes(os.urandom(2_000_000))
+        (pit.project / "more").write_text("more")
+        said = pit.fails("sync", "more", "home:more")
+        assert 'User "tilman" uses 2' in said
+        assert "broke off" not in said
         with pit.terminal("mount", "home", "--shell", SHELL="/bin/sh") as terminal:
             terminal.expect('Note: User "tilman" uses 2')
             terminal.expect("of 1M")

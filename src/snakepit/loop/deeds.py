@@ -25,7 +25,7 @@ from snakepit.store import jobs
 from snakepit.store.database import Store
 
 log = logging.getLogger(__name__)
-CLEAN_AFTER_S = 0.05
+CLEAN_AFTER_S = 0.5
 RUNNING_AFTER_S = 0.02  # one that is over before costs no transaction of its own
 
 

@@ -45,7 +45,10 @@ async def keep_once(store: Store, settings: LoopSettings, now: dt.datetime) -> N
     await store.write(audit.delete_before, now - dt.timedelta(seconds=settings.keep_audit_s))
     await asyncio.to_thread(drop_old_caches, settings.root, UNUSED_CACHE_S)
     for user in await asyncio.to_thread(snapshots.due, settings.root):
-        await snapshots.collect(settings.root, user, settings.confined)
+        try:
+            await snapshots.collect(settings.root, user, settings.confined)
+        except (SnakepitError, OSError) as error:  # one user's, which holds up nobody else's
+            log.error("the snapshots of user %s are not collected: %s", user, error)
     await asyncio.to_thread(empty_trash, settings.root, settings.keep_trash_s)
 
 

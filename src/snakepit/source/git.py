@@ -292,7 +292,7 @@ async def locked(lock: Path, box: Sandbox) -> AsyncIterator[None]:
                 yield
                 return
         if not waited:
-            box.say("Waiting for another job that uses the same repository")
+            box.say("Waiting for the repository, which is in use")
         waited = True
         await asyncio.sleep(LOCK_PAUSE_S)
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from snakepit.core.origin import Origin, read_origin
 from snakepit.core.sizes import rough_size
 from snakepit.errors import BadRequest, SnakepitError
-from snakepit.source import archive, git, snapshots
+from snakepit.source import archive, git, snapshots, spare
 from snakepit.source.layout import FRESH, LASTING, MARK, mark, pit_dir, prep_dir, prepared, preparing
 from snakepit.source.sandbox import Sandbox
 from snakepit.source.sweep import remove_tree, to_trash
@@ -84,11 +84,12 @@ def _made_in_place(work: Work) -> bool:
         return False
     place = str(pit_dir(work.root, work.job))  # plain text: paths as objects take longer than making what they name
     try:
-        os.makedirs(f"{place}/log", exist_ok=True)  # noqa: PTH103
-        for name in ("src", "tmp", "keep", "workers"):
-            os.mkdir(f"{place}/{name}")  # noqa: PTH102
+        if not spare.take(work.root, work.job):
+            os.makedirs(f"{place}/log", exist_ok=True)  # noqa: PTH103
+            for name in ("src", "tmp", "keep", "workers"):
+                os.mkdir(f"{place}/{name}")  # noqa: PTH102
         for name, text in (("script.sh", _script(work)), (MARK, mark(work.attempt))):  # the mark last
-            with open(f"{place}/{name}", "xb", buffering=0) as file:  # noqa: PTH123
+            with open(f"{place}/{name}", "wb", buffering=0) as file:  # noqa: PTH123
                 _write_whole(file, text.encode("utf-8", "surrogateescape"))
     except FileExistsError:
         return False

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 from snakepit.source.layout import PREPARATION, held, left_over, pit_dir, pits_dir
+from snakepit.source.spare import READY, known
 
 OWN_TRASH = ".trash"
 _TRASHED = "{when}-{nonce}-{name}"
@@ -89,12 +90,16 @@ def drop_old_caches(root: Path, unused_s: float) -> int:
 
 
 def drop_leftovers(root: Path) -> int:
-    """Preparations that a crash cut off; those that are under way in this process are left alone."""
+    """Preparations that a crash cut off, and directories that stood ready; those of this process are left alone."""
     found = []
     for path in sorted(pits_dir(root).glob(f"{PREPARATION}*")):
         with left_over(path) as nobodys:
             if nobodys and (trashed := to_trash(root, path, keep=False)) is not None:
                 found.append(trashed)
+    used = known(root)
+    for path in pits_dir(root).glob(f"{READY}*"):
+        if path.name not in used and (trashed := to_trash(root, path, keep=False)) is not None:
+            found.append(trashed)
     for path in found:
         remove_tree(path)
     return len(found)

@@ -47,6 +47,8 @@ def _up(client: Client, local: str, place: places.Place, path: str) -> list[str]
         raise NotFound(f"{local} does not exist")
     if not place.writable:
         raise Forbidden(f"{place.entity} is read-only")
+    if over := transfer.whole(client, place).over_limit:
+        raise SnakepitError(over)
     there = transfer.look(client, place, path)
     if os.path.isdir(local):
         if there is not None and there.is_file:
