@@ -34,6 +34,8 @@ class Counter:
         while True:
             ours, _ = self.listener.accept()
             theirs = socket.create_connection(("127.0.0.1", self.there))
+            for each in (ours, theirs):
+                each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # not to hold back what nobody held back
             for source, target, counted in ((ours, theirs, True), (theirs, ours, False)):
                 threading.Thread(target=self._pass, args=(source, target, counted), daemon=True).start()
 
@@ -57,6 +59,13 @@ def main() -> None:
         peer, theirs = Repository(place / "peer.git"), Repository(place / "theirs")
         mine.git("clone", "--quiet", "--bare", str(mine.path), str(peer.path))  # by links: quick
         mine.git("clone", "--quiet", str(mine.path), str(theirs.path))
+        for each in (
+            mine,
+            peer,
+            theirs,
+        ):  # git would tidy 10,000 loose objects up in the background, on every processor
+            for key in ("gc.auto", "maintenance.auto", "receive.autogc"):
+                each.git("config", key, "0")
         first = seconds_of(lambda: send(pit))
         pit.ok("stop", "--mine")
         files = FILES + LARGE_FILES
