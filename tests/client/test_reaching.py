@@ -35,8 +35,8 @@ class Service:
             while True:
                 connection, _ = self.listener.accept()
                 connection.recv(65536)
+                self.asked.append(connection)  # first: who hears the answer looks for it here
                 connection.sendall(self.answer)
-                self.asked.append(connection)
 
     def close(self) -> None:
         self.listener.close()

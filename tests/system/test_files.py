@@ -97,6 +97,25 @@ def test_a_push_that_does_not_fit_is_refused_before_it_begins_and_leaves_nothing
         service.stop()
 
 
+def test_a_directory_that_broke_off_is_left_to_sync(tmp_path: Path) -> None:
+    service = Serving.start(pick_free_port())
+    try:
+        pit = Pit.of(service, tmp_path / "machine").registered("tilman")
+        (pit.project / "sets").mkdir()
+        with (pit.project / "sets" / "large").open("wb") as large:
+            large.truncate(4_000_000_000)
+        there = service.home / "data" / "home" / "tilman"
+        command = [str(PROGRAMS / "pit"), "push", "-r", "home", "sets", "sets"]
+        with subprocess.Popen(command, cwd=pit.project, env=pit.environment(), stderr=subprocess.PIPE) as process:
+            wait_until(lambda: any(there.iterdir()), message="it is on its way")
+            service.kill()
+            assert process.stderr is not None
+            assert b"use pit sync, which goes on where it was" in process.stderr.read()
+        assert process.returncode == 1
+    finally:
+        service.stop()
+
+
 def test_stdin_and_stdout_carry_any_bytes(pit: Pit, home: Path) -> None:
     data = os.urandom(5_000_000)
     assert piped(pit, data, "push", "home", "piped").returncode == 0

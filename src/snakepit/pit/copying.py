@@ -13,10 +13,11 @@ import shlex
 import shutil
 import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from snakepit.client import transfer
 from snakepit.client.client import Client
+from snakepit.client.http import LostAnswer
 from snakepit.client.places import Place
 from snakepit.errors import BadRequest, NotFound, SnakepitError
 from snakepit.pit import ask, render
@@ -176,10 +177,19 @@ def _pull_tree(client: Client, place: Place, path: str, local: str | None, how: 
 def _fill(client: Client, place: Place, path: str, local: str) -> int:
     handle = os.open(local, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        with Bar("downloading") as bar:
+        with whole_or_sync(), Bar("downloading") as bar:
             return _left_out(transfer.receive_tree(client, place, path, handle, bar))
     finally:
         os.close(handle)
+
+
+@contextlib.contextmanager
+def whole_or_sync() -> Iterator[None]:
+    """A directory travels in one go: what broke off begins again, or is left to `pit sync`."""
+    try:
+        yield
+    except LostAnswer as problem:
+        raise SnakepitError(f"{problem.message}. Try again, or use pit sync, which goes on where it was") from problem
 
 
 def _left_out(problems: list[str]) -> int:
@@ -286,7 +296,7 @@ def _push_tree(client: Client, place: Place, path: str, local: str, how: How, fo
     handle = os.open(local, os.O_RDONLY | os.O_DIRECTORY)
     try:
         size = transfer.tree_size(handle)
-        with Bar("uploading", size) as bar:
+        with whole_or_sync(), Bar("uploading", size) as bar:
             return _left_out(transfer.send_tree(client, place, path, handle, size, how.force, bar))
     finally:
         os.close(handle)
