@@ -54,7 +54,9 @@ dist.destroy_process_group()
 
 
 def write(path: str, text: str) -> str:
-    return f"cat > {path} <<'END_OF_FILE'\n{text}\nEND_OF_FILE\n"
+    """A file of the job's directory, whole at any moment: all processes of the job make it, in one place."""
+    own = f"{path}.$WORKER_INDEX"
+    return f"cat > {own} <<'END_OF_FILE'\n{text}\nEND_OF_FILE\nchmod +x {own}; mv {own} {path}\n"
 
 
 def test_every_process_reaches_every_other_by_its_name(me: User) -> None:
@@ -154,7 +156,7 @@ def with_torch(cluster: Cluster) -> Iterator[str]:
         cluster.admin.call("POST", "/nodes/n0", {"resources": GPUS, "mounts": f"{venv}:ro"})
         cluster.is_online()
         torchrun = write("torchrun", f'#!/bin/sh\nexec {venv}/bin/python -m torch.distributed.run "$@"')
-        yield f"export PATH=$PWD:{venv}/bin:$PATH OMP_NUM_THREADS=1\n{torchrun}chmod +x torchrun\n"
+        yield f"export PATH=$PWD:{venv}/bin:$PATH OMP_NUM_THREADS=1\n{torchrun}"
         cluster.admin.call("POST", "/nodes/n0", {"resources": GPUS, "mounts": ""})
 
 
