@@ -72,7 +72,8 @@ def serving_job(me: User, *ports: int | str) -> int:
 
 def server_script(*ports: int | str) -> str:
     words = " ".join(str(port) for port in ports)
-    return f"cat > server.$WORKER_INDEX.py <<'END_OF_FILE'\n{SERVER}\nEND_OF_FILE\nexec python3 server.$WORKER_INDEX.py -- {words}"
+    own = "server.$WORKER_INDEX.py"  # every process of the job writes it, in one place
+    return f"cat > {own} <<'END_OF_FILE'\n{SERVER}\nEND_OF_FILE\nexec python3 {own} -- {words}"
 
 
 @dataclass
