@@ -14,7 +14,7 @@ import pytest
 from snakepit.core.domains import Mount
 from snakepit.core.job import Cause, ProcessId
 from snakepit.engines.agent import holder
-from snakepit.engines.agent.procs import boot_id
+from snakepit.engines.agent.procs import boot_id, children
 from snakepit.engines.base import Engine, Go, Launch, Offline, Online
 from snakepit.errors import EngineError, NotNow, Unreachable
 from tests.engines.bench import CLUSTER, Bench, Room, Watcher, eventually, launch, marked, process, room, run, shell
@@ -176,6 +176,20 @@ def test_a_holder_whose_agent_dies_before_it_said_all_goes_home_and_runs_nothing
     os.close(gate)
     os.waitpid(pid, 0)
     assert ran.exists() == (tmp_path / "status").exists() == (said == 1.0)
+
+
+def test_a_holder_that_is_killed_where_it_stands_ready_costs_no_start() -> None:
+    async def story() -> None:
+        async with room() as here:
+            assert (await here.run(shell(process(1), "exit 3")))[0].code == 3
+            (ready,) = await await_until(lambda: children(here.bench.agent_pid()), message="one stands ready")
+            os.kill(ready, 9)
+            pair = [shell(process(number), f"exit {number}") for number in (2, 3)]
+            for each in pair:
+                await here.start(each)
+            assert [(await here.watcher.end(each.id)).code for each in pair] == [2, 3]
+
+    run(story())
 
 
 def test_an_agent_killed_between_record_and_gate_starts_the_process_at_its_next_start() -> None:

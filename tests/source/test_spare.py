@@ -68,6 +68,6 @@ def test_one_that_somebody_removed_is_made_anew(root: Path) -> None:
         await await_until(lambda: len(spare.known(root)) == spare.MOST)
         for name in spare.known(root):
             (root / "pits" / name).rename(root / name)
-        await run(root, 2)
+        assert (await run(root, 2) / "src").is_dir()
 
     asyncio.run(story())

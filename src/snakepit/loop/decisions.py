@@ -218,9 +218,6 @@ class Decisions:
     def _take_up(self, changes: Changes, job: LiveJob) -> None:
         attempt = job.attempt
         match job.state:
-            case State.NEW if job.row.script_only:
-                changes.move(job, Event.READY)
-                self._take_up(changes, job)
             case State.NEW | State.PREPARING:
                 self._live.new[job.id] = job
             case State.WAITING:

@@ -243,10 +243,7 @@ class Deeds:
                 error.message = f"{name}: {error.message}"
                 raise
 
-        creating = asyncio.gather(*(create_on(name, wanted) for name, wanted in launches.items()))
-        await asyncio.sleep(0)  # the nodes are at it
-        self._books.open(job.id)
-        answers = await creating
+        answers = await asyncio.gather(*(create_on(name, wanted) for name, wanted in launches.items()))
         return {created.id.process: created for answer in answers for created in answer}
 
     def _launch(self, job: LiveJob, process: LiveProcess, node: LiveNode) -> Launch:

@@ -87,6 +87,11 @@ class NewJob:
     archive: str = ""  # a path on the head
     snapshot: str = ""  # a commit in the user's repository on the head
 
+    @property
+    def script_only(self) -> bool:
+        """Nothing to fetch, to copy or to patch: it needs no preparation before its start."""
+        return self.source == "script" and self.continues is None and not self.diff
+
 
 @dataclass(frozen=True, slots=True)
 class JobRow:
@@ -123,7 +128,7 @@ class JobRow:
 
     @property
     def script_only(self) -> bool:
-        """Nothing to fetch, to copy or to patch: it needs no preparation before its start."""
+        """The same of one that is kept, as far as is known without its diff."""
         return self.source == "script" and self.continues is None and not self.diff_loc
 
 

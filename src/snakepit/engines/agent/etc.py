@@ -21,7 +21,7 @@ class Etc:
         os.makedirs(self._top, exist_ok=True)
         self._number = max([int(name) for name in os.listdir(self._top) if name.isdigit()] or [0])
         self._stamp: Stamp = []
-        self._looked_at = 0.0
+        self._looked_at = -LOOK_AGAIN_S  # a machine that was started just now counts from 0
 
     def tidy(self) -> None:
         """Nothing runs: nobody sees the copies of before any more."""

@@ -58,8 +58,12 @@ def fork() -> Tuple[int, int]:
 
 
 def open_gate(opener: int, payload: Payload) -> None:
-    """The holder runs `payload` once the gate is closed behind these words; half of them are none."""
-    _write_all(opener, json.dumps(payload._asdict()).encode())
+    """The holder runs `payload` once the gate is closed behind these words; half of them are none. One that was killed
+    where it stood takes none: that it is gone, and that nothing ran, is for its agent to see, as at any other time."""
+    try:
+        _write_all(opener, json.dumps(payload._asdict()).encode())
+    except BrokenPipeError:
+        pass
 
 
 def _stand(gate: int) -> None:
@@ -94,8 +98,8 @@ def _hold(child: int, passer: int, output: int, waker: int) -> None:
     payload = _payload(words)
     if payload is None:
         os._exit(0)  # the child goes home as well: its gate closes with us
-    _open_status(payload)
     log = _Log(payload)
+    _open_status(payload)
     _write_all(passer, words)
     os.close(passer)
     ended = _pump(log, child, output, waker)

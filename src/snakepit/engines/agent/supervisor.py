@@ -44,6 +44,7 @@ class Supervisor:
         self._sandbox_works = False
         self._ticking = False
         self._ready: Optional[Tuple[int, int]] = None  # a holder at its gate, and the gate
+        self._vain: Set[str] = set()  # started once, and its holder did not get as far as to begin
         self._sampler = Sampler(reactor, self.table, lambda: self.node.cards)
         self._find_again()
         reactor.soon(0, self.stand_ready)
@@ -188,14 +189,15 @@ class Supervisor:
             for record in ready:
                 gates.append(self._hold(record))
                 self.records.save(record)
-            for gate, payload in zip(gates, payloads):
-                holder.open_gate(gate, payload)
         except OSError as error:
             for record in ready:
                 if record["phase"] == "running":
                     record["phase"] = "created"
                     self.reactor.soon(1, lambda pid=record["pid"]: _reap(pid))  # type: ignore[misc]
             raise not_now("cannot start: {}".format(error)) from None
+        else:
+            for gate, payload in zip(gates, payloads):
+                holder.open_gate(gate, payload)
         finally:
             for gate in gates:
                 os.close(gate)
@@ -310,7 +312,8 @@ class Supervisor:
         """The holder is gone: what did it leave?"""
         _reap(record["pid"])
         if "stop" not in record and not self._begun(record):
-            record.update(phase="created", vain=True)
+            self._vain.add(record["id"])
+            record["phase"] = "created"
             self._start([record])
             return
         status = self._status(record)
@@ -349,6 +352,7 @@ class Supervisor:
         identity = record["id"]
         self.table.pop(identity, None)
         self.tails.pop(identity, None)
+        self._vain.discard(identity)
         self.places.free(record)
         self.limits.remove(identity)
         throw_away(self.records.top, self.records.directory(identity))
@@ -359,8 +363,9 @@ class Supervisor:
                 done()
 
     def _begun(self, record: Record) -> bool:
-        """A holder that got as far as its payload made a status file; one that does not get there twice will not."""
-        return "vain" in record or os.path.exists(self.records.file(record["id"], record["status"]))
+        """A holder that got as far as its payload made a status file; what did not get there twice in our own life will
+        not. Agents before us do not count: each may have been killed before it opened the gate."""
+        return record["id"] in self._vain or os.path.exists(self.records.file(record["id"], record["status"]))
 
     def _status(self, record: Record) -> Dict[str, Any]:
         return holder.read_status(read_text(self.records.file(record["id"], record["status"])))

@@ -158,7 +158,7 @@ def check_request(call: Call, text: str) -> None:
 
 async def _insert(call: Call, new: NewJob, key: str) -> shapes.JobId:
     service, now = call.service, call.service.clock()
-    state = State.NEW if new.source != "script" or new.continues is not None or new.diff else State.WAITING
+    state = State.WAITING if new.script_only else State.NEW
     try:
         id, created = await service.store.write(jobs.insert, new, now, key, state)
     except BaseException:
