@@ -1,8 +1,11 @@
 """The real ssh, scp, sftp and rsync into running jobs, by what `pit ssh-config` writes."""
 
 import os
+import signal
 import subprocess
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -115,22 +118,33 @@ def test_a_terminal_is_one(pit: Pit, job: int) -> None:
 
 
 def test_nothing_of_it_stays_in_the_job(pit: Pit, me: User, job: int) -> None:
+    """However it ends, and at whatever moment the other end goes."""
     ssh(pit, f"pit-{job}", "true")
+    for step in range(12):
+        with begun(pit, f"pit-{job}", "true") as process:
+            time.sleep(0.2 + step * 0.03)  # from before its first line to after its last
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
     look = "ls -d /tmp/pit-ssh.* 2> /dev/null; pgrep -x sshd; true"
     own = pit_of(me, pit.home / "own")
     wait_until(lambda: own.ok("exec", str(job), "--", "bash", "-c", look) == "", 60, "no key and no sshd is left")
+    assert ssh(pit, f"pit-{job}", "grep SigIgn /proc/self/status").split()[1].strip(b"0") == b""
+
+
+def begun(pit: Pit, *words: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        ["ssh", "-F", str(pit.home / ".ssh/pit/config"), *words],
+        env=pit.environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
 
 
 def test_it_ends_with_the_job(pit: Pit, me: User) -> None:
     number = me.submit("sleep 10000")
     me.reaches(number, RUNNING)
-    process = subprocess.Popen(
-        ["ssh", "-F", str(pit.home / ".ssh/pit/config"), f"pit-{number}", "echo in; sleep 10000"],
-        env=pit.environment(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-    )
-    with process:
+    with begun(pit, f"pit-{number}", "echo in; sleep 10000") as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"in\n"
         me.client.stop(number)

@@ -17,6 +17,7 @@ PREFIX = "pit-"
 # What was said to it comes as words, never as part of this text. The variables of the job become those of the session:
 # sshd would begin with none. (Values with line breaks have no way into its configuration.)
 SCRIPT = r"""
+trap '' HUP TERM INT  # a hangup goes to all of us, and what is made here is removed in any case
 unset SNAKEPIT_SCRIPT
 fail() { printf 'pit: %s\n' "$1" >&2; exit 1; }
 sshd=$(PATH=$PATH:/usr/sbin:/usr/local/sbin command -v sshd) || fail "sshd is not installed on the node of this job"
@@ -25,7 +26,6 @@ before=$(umask)
 umask 077
 folder=$(mktemp -d "${TMPDIR:-/tmp}/pit-ssh.XXXXXX") || exit
 trap 'rm -rf -- "$folder"' EXIT
-trap 'exit 129' HUP TERM INT
 ssh-keygen -q -t ed25519 -N '' -C pit -f "$folder/host" || exit
 printf '%s\n' "$1" > "$folder/keys"
 {
@@ -57,9 +57,12 @@ if [ "$(id -un)" != "$2" ]; then
 fi
 umask "$before"
 # Beside us, as a trap would wait for what runs in the foreground, and a hangup leaves little time.
+trap 'kill "$!" 2> /dev/null' HUP TERM INT
 "${command[@]}" <&0 &
-trap 'kill "$!" 2> /dev/null; exit 129' HUP TERM INT
 wait "$!"
+code=$?
+trap '' HUP TERM INT
+exit "$code"
 """
 
 
