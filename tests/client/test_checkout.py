@@ -9,15 +9,8 @@ import pytest
 
 from snakepit.client.checkout import Checkout, NoCheckout, describe
 from snakepit.errors import TooLarge
+from tests.client.checkouts import BINARY
 from tests.source.repositories import ENV, LFS, Repository
-
-BINARY = bytes(range(256)) * 40
-
-
-@pytest.fixture(autouse=True)
-def _plain_git(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in ENV.items():
-        monkeypatch.setenv(name, value)
 
 
 @pytest.fixture

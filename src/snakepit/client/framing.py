@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 import struct
+from abc import ABC, abstractmethod
 
 CHUNK = 256 << 10
 LENGTH = struct.Struct("!I")
@@ -27,7 +28,7 @@ def not_now(one: socket.socket) -> tuple[type[OSError], ...]:
     return (*NOT_NOW, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
-class Flow:
+class Flow(ABC):
     """One direction. `rest`: taken but not given; `ended`: nothing more will come; `done`: and the other side knows."""
 
     __slots__ = ("_not_now", "done", "ended", "rest", "sink", "source")
@@ -60,11 +61,13 @@ class Flow:
         """TLS may hold bytes that no look at the socket tells of."""
         return not self.rest and not self.done and hasattr(self.source, "pending") and self.source.pending() > 0
 
+    @abstractmethod
     def take(self, space: memoryview) -> memoryview:
-        raise NotImplementedError
+        """What there is now, in `space`; sets `ended`."""
 
+    @abstractmethod
     def finish(self) -> None:
-        raise NotImplementedError
+        """Tell the sink that nothing more will come."""
 
 
 class Out(Flow):
