@@ -113,7 +113,8 @@ def test_a_job_that_shuts_its_own_directory_holds_up_nobody(cluster: Cluster, me
 def test_a_log_that_was_removed_under_a_running_job_is_begun_again(cluster: Cluster, me: User) -> None:
     number = me.submit("while sleep 0.05; do echo x; done")
     me.says(number, "] x")
-    shutil.rmtree(cluster.pit(number) / "log")
+    removed = (cluster.pit(number) / "log").rename(cluster.serving.home / "removed")  # at once: it is written to
+    shutil.rmtree(removed)
     assert me.run("echo on", timeout_s=20)["outcome"] == "succeeded"
     me.call("POST", f"/jobs/{number}/stop")
     assert me.done(number)["outcome"] == "stopped"

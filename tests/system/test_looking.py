@@ -72,7 +72,7 @@ def with_programs(cluster: Cluster) -> Iterator[str]:
 
 
 def link(found: Running) -> str:
-    text = found.said("Hit Ctrl-C to stop.", 40)
+    text = found.said("Hit Ctrl-C to stop.", 120)
     match = re.search(r"http://localhost:\d+/\S*", text)
     assert match is not None
     return match[0]
@@ -133,7 +133,7 @@ def test_the_browser_is_opened_with_the_link(pit: Pit, me: User, tmp_path: Path)
     job = me.run("true")["id"]
     with running(pit, "tensorboard", str(job), "--open", BROWSER=str(browser)) as found:
         url = link(found)
-        wait_until(seen.exists, 15, "the browser was started")
+        wait_until(seen.exists, message="the browser was started")
         assert seen.read_text() == url
 
 
@@ -159,6 +159,7 @@ def test_it_runs_in_the_job_that_has_it_and_one_that_runs_there_is_found(
 ) -> None:
     job = me.submit(f"{with_programs}{events}; sleep 1000")
     me.says(job, "written")
+    me.reaches(job, RUNNING)
     count = "pgrep -f 'bin/[t]ensorboard' | wc -l"  # not this line itself
     with running(pit, "tensorboard", str(job)) as found:
         url = link(found)
@@ -171,7 +172,7 @@ def test_it_runs_in_the_job_that_has_it_and_one_that_runs_there_is_found(
             assert pit.ok("exec", str(job), "--", "bash", "-c", count).strip() == "1"
         assert found.interrupt() == 0
     wait_until(
-        lambda: pit.ok("exec", str(job), "--", "bash", "-c", count).strip() == "0", 15, "it ended with the command"
+        lambda: pit.ok("exec", str(job), "--", "bash", "-c", count).strip() == "0", 60, "it ended with the command"
     )
     assert "no directory nowhere" in pit.fails("tensorboard", str(job), "--logdir", "nowhere")
     me.client.stop(job)
@@ -191,8 +192,8 @@ def answers_nobody_else(url: str, pit: Pit, job: int, cluster: Cluster) -> None:
 
 
 def test_it_ends_with_the_job_it_runs_in(pit: Pit, me: User, with_programs: str) -> None:
-    job = me.submit(f"{with_programs}echo ready; sleep 1000")
-    me.says(job, "ready")
+    job = me.submit(f"{with_programs}sleep 1000")
+    me.reaches(job, RUNNING)
     with running(pit, "tensorboard", str(job)) as found:
         link(found)
         me.client.stop(job)
@@ -213,6 +214,7 @@ server.serve_forever()
         f"mkdir -p .venv/bin; cat > {where} <<'END'\n{program}END\nchmod +x {where}; echo there; sleep 1000"
     )
     me.says(job, "there")
+    me.reaches(job, RUNNING)
     with running(pit, "tensorboard", str(job)) as found:
         assert link(found).endswith("/good/")
         assert "\x1b" not in "".join(found.out + found.err)
@@ -241,8 +243,9 @@ def test_it_ends_with_the_token(me: User, tmp_path: Path, events: str) -> None:
 
 def test_jupyter_runs_in_the_job_and_its_token_is_no_secret_of_others(pit: Pit, me: User, with_programs: str) -> None:
     pytest.importorskip("jupyter_server")
-    job = me.submit(f"{with_programs}echo ready; touch here.txt; sleep 1000")
+    job = me.submit(f"{with_programs}touch here.txt; echo ready; sleep 1000")
     me.says(job, "ready")
+    me.reaches(job, RUNNING)
     with running(pit, "jupyter", str(job)) as found:
         url, _, token = link(found).partition("?token=")
         assert len(token) >= 32
@@ -259,7 +262,7 @@ def test_jupyter_runs_in_the_job_and_its_token_is_no_secret_of_others(pit: Pit, 
         assert token not in me.log(job)
         assert found.interrupt() == 0
     look = "pgrep -f [j]upyter; true"
-    wait_until(lambda: pit.ok("exec", str(job), "--", "bash", "-c", look) == "", 15, "it ended with the command")
+    wait_until(lambda: pit.ok("exec", str(job), "--", "bash", "-c", look) == "", 60, "it ended with the command")
     me.client.stop(job)
 
 

@@ -66,14 +66,14 @@ def test_an_agent_out_of_reach_makes_the_node_offline_and_its_jobs_survive(clust
     state_dir(cluster).chmod(0)
     try:
         os.kill(agent, signal.SIGKILL)
-        cluster.is_online(False, 15)
+        cluster.is_online(False, 60)
         assert me.state(number) == RUNNING
         waiting = me.submit("true", "[gtx1070]")
         me.reaches(waiting, WAITING)
-        assert any("offline" in reason.lower() for reason in me.client.why(waiting)), me.client.why(waiting)
+        wait_until(lambda: any("offline" in reason.lower() for reason in me.client.why(waiting)))
     finally:
         state_dir(cluster).chmod(0o700)
-    cluster.is_online(True, 15)
+    cluster.is_online(True, 60)
     assert me.done(waiting)["outcome"] == "succeeded"
     assert me.state(number) == RUNNING
     unblock(cluster, number)
@@ -88,11 +88,11 @@ def test_an_agent_that_hangs_makes_the_node_offline(cluster: Cluster, me: User) 
     [agent] = cluster.serving.agents()
     os.kill(agent, signal.SIGSTOP)
     try:
-        cluster.is_online(False, 15)
+        cluster.is_online(False, 60)
         assert me.state(number) == RUNNING
     finally:
         os.kill(agent, signal.SIGCONT)
-    cluster.is_online(True, 15)
+    cluster.is_online(True, 60)
     unblock(cluster, number)
     assert me.done(number)["outcome"] == "succeeded"
 

@@ -132,8 +132,15 @@ def test_a_client_that_is_killed_hangs_up_although_nobody_reads_what_it_sent(sce
     url, token = scene.address("exec", command=["sleep", "7662"], interactive=False)
     with subprocess.Popen([sys.executable, "-c", FLOOD, url, token], stdout=subprocess.PIPE) as client:
         assert client.stdout is not None
-        while select.select((client.stdout,), (), (), 1)[0] or not alive("sleep\x007662"):
-            assert os.read(client.stdout.fileno(), 4096)
+        said = client.stdout.fileno()
+
+        def stuck() -> bool:
+            if select.select((said,), (), (), 1)[0]:
+                assert os.read(said, 4096)
+                return False
+            return bool(alive("sleep\x007662"))
+
+        wait_until(stuck, 120, "the command runs, and nothing more can be sent to it")
         client.kill()
     wait_until(lambda: not alive("sleep\x007662"), message="it is hung up")
 

@@ -100,6 +100,6 @@ def test_a_peer_that_went_without_a_word_will_be_noticed(house: House) -> None:
         return [row[5][:2] for row in rows if row[1].endswith(f":{far:04X}") and row[2].endswith(f":{near:04X}")]
 
     try:
-        wait_until(lambda: timers() == ["02"], timeout_s=10, message="nothing else is under way")
+        wait_until(lambda: timers() == ["02"], message="nothing else is under way")
     finally:
         sftp.socket.close()

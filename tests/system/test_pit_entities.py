@@ -46,6 +46,7 @@ def test_groups_have_members_and_resources(pit: Pit) -> None:
     assert pit.ok("get", "me", "autoshare") == "students\n"
     number = pit.submit("true")
     assert "Groups:        students\n" in pit.ok("show", f"job:{number}")
+    pit.ok("wait", str(number))
     pit.ok("remove-group", f"job:{number}", "students")
     pit.ok("remove-group", "node:n0:1", "students")
     pit.ok("set", "me", "autoshare=", PIT_PASSWORD=PASSWORD)

@@ -249,7 +249,7 @@ def test_control_c_detaches_and_the_job_goes_on(pit: Pit) -> None:
             f"Detached; job {number} goes on. To follow it: pit log {number}. To stop it: pit stop {number}\n"
         )
         assert terminal.end() == 130
-    assert pit.ok("get", f"job:{number}", "state") == "4\n"
+    wait_until(lambda: pit.ok("get", f"job:{number}", "state") == "4\n")
     pit.ok("stop", number)
 
 

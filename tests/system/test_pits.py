@@ -17,7 +17,7 @@ own = socket.create_server((os.environ[f"HOST_GROUP{os.environ['GROUP_INDEX']}_P
 for group in range(int(os.environ["NUM_GROUPS"])):
     for process in range(int(os.environ[f"NUM_PROCESSES_GROUP{group}"])):
         host = os.environ[f"HOST_GROUP{group}_PROCESS{process}"]
-        for _ in range(400):
+        for _ in range(1200):
             try:
                 socket.create_connection((host, int(os.environ["MASTER_PORT"])), 5).close()
                 break

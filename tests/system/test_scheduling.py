@@ -54,7 +54,7 @@ def test_jobs_that_want_the_same_start_in_their_order(cluster: Cluster, me: User
     small = me.submit(script, "[gtx1070]")
     for number in (*numbers, small):
         me.reaches(number, WAITING)
-    assert [me.job(number)["schedulePosition"] for number in (*numbers, small)] == [1, 2, 3, 4, 5]
+    wait_until(lambda: [me.job(number)["schedulePosition"] for number in (*numbers, small)] == [1, 2, 3, 4, 5])
     passing = me.run("true", "[]")
     assert passing["outcome"] == "succeeded"
     assert me.state(numbers[0]) == WAITING
@@ -81,16 +81,24 @@ def test_who_has_priority_goes_first(cluster: Cluster, me: User, flag: str) -> N
 
 def test_a_wait_is_explained(cluster: Cluster, me: User, flag: str) -> None:
     holder = me.submit(UNTIL_TOLD.format(flag=flag), "[3:gtx1070]")
-    me.says(holder, "up")
+    me.reaches(holder, RUNNING)
     assert me.client.why(holder) == ["runs on n0"]
     waiting = me.submit("true", "[2:gtx1070]")
     behind = me.submit("true", "[2:gtx1070]")
     me.reaches(waiting, WAITING)
     me.reaches(behind, WAITING)
-    assert any("n0" in reason and "1 of 4" in reason for reason in me.client.why(waiting)), me.client.why(waiting)
-    assert any("before it" in reason for reason in me.client.why(behind)), me.client.why(behind)
+    explained(me, waiting, "n0", "1 of 4")
+    explained(me, behind, "before it")
     raise_flag(cluster, flag)
     me.done(behind)
+
+
+def explained(me: User, number: int, *words: str) -> None:
+    """Once the loop has taken it in."""
+    wait_until(
+        lambda: any(all(word in reason for word in words) for reason in me.client.why(number)),
+        message=f"job {number} is said to wait for: {words}",
+    )
 
 
 def test_nothing_starts_on_a_drained_node_and_what_runs_runs_on(cluster: Cluster, me: User, flag: str) -> None:
@@ -101,9 +109,9 @@ def test_nothing_starts_on_a_drained_node_and_what_runs_runs_on(cluster: Cluster
         held, small = me.submit("true", "[gtx1070]"), me.submit("true", "[]")
         for number in (held, small):
             me.reaches(number, WAITING)
-            assert any("drained" in reason for reason in me.client.why(number)), me.client.why(number)
+            explained(me, number, "drained")
         assert cluster.node()["drainReason"] == "new power supply"
-        assert me.state(running) == RUNNING
+        me.reaches(running, RUNNING)
         raise_flag(cluster, flag)
         assert me.done(running)["outcome"] == "succeeded"
         assert (me.state(held), me.state(small)) == (WAITING, WAITING)
@@ -144,7 +152,7 @@ def test_jobs_are_stopped_when_their_card_goes_to_a_group_of_others(cluster: Clu
     assert (job["outcome"], job["reason"]) == ("stopped", "Cluster cannot fulfill resource request anymore")
     with pytest.raises(CannotFulfill):
         other.submit("true", "[2:gtx1070]")
-    assert me.state(holder) == RUNNING
+    me.reaches(holder, RUNNING)
     raise_flag(cluster, flag)
     assert cluster.users["insider"].run("true", "[3:gtx1070]")["outcome"] == "succeeded"
     for index in (0, 1, 2):

@@ -98,6 +98,7 @@ def test_a_rerun_runs_the_same_snapshot_again_even_for_another_user(
     again = int(anna.ok("rerun", str(number)).rpartition(": ")[2])
     assert said(cluster.users["anna"], again) == "anna's"
     by_admin = int(pit.ok("rerun", str(number)).rpartition(": ")[2])
+    cluster.users["anna"].done(number)
     anna.ok("remove", f"job:{number}", "--yes")
     assert said(cluster.admin, by_admin) == "anna's"
     assert cluster.admin.job(by_admin)["user"] == "tilman"

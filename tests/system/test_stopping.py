@@ -92,7 +92,7 @@ def test_while_it_starts(cluster: Cluster, me: User) -> None:
 def test_while_it_runs(cluster: Cluster, me: User) -> None:
     number = me.submit("echo up; sleep 1000", "2:[2:gtx1070]")
     me.says(number, "up")
-    assert me.state(number) == RUNNING
+    me.reaches(number, RUNNING)
     stops(me, number, cluster)
     assert me.run("true", "[4:gtx1070]")["outcome"] == "succeeded"
 
@@ -104,12 +104,13 @@ def test_at_once_after_it_was_submitted(cluster: Cluster, me: User) -> None:
     assert me.run("true", "[4:gtx1070]")["outcome"] == "succeeded"
 
 
-def test_twice_at_once_is_said_to_be_too_late(me: User) -> None:
-    number = me.submit("trap '' TERM; echo up; sleep 0.7; exit 0")
+def test_twice_at_once_is_said_to_be_too_late(cluster: Cluster, me: User) -> None:
+    number = me.submit("trap '' TERM; echo up; until [ -e $KEEP_DIR/go ]; do sleep 0.05; done; exit 0")
     me.says(number, "up")
     me.client.stop(number)
     with pytest.raises(WrongState):
         me.client.stop(number)
+    (cluster.pit(number) / "keep" / "go").touch()
     assert me.done(number)["outcome"] == "stopped"
 
 
