@@ -3,6 +3,8 @@
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
+
 from tests.cluster import Cluster
 from tests.waiting import wait_until
 
@@ -33,6 +35,7 @@ def all_done(cluster: Cluster) -> bool:
     return not (seen["running"] or seen["waiting"])
 
 
+@pytest.mark.timeout(600)
 def test_300_jobs_at_once_all_end_and_leave_no_trace_in_memory(cluster: Cluster) -> None:
     me = cluster.admin
     processes = [cluster.serving.process.pid, *cluster.serving.agents()]
