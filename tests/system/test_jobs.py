@@ -68,7 +68,7 @@ def test_who_ignores_term_is_killed_after_the_grace(me: User) -> None:
     number = me.submit("trap '' TERM; echo up; while :; do sleep 0.05; done")
     me.says(number, "up")
     me.client.stop(number)
-    job = me.done(number, 30)
+    job = me.done(number)
     assert (job["outcome"], me.codes(number)) == ("stopped", [[137]])
 
 

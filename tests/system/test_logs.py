@@ -99,7 +99,7 @@ def test_a_job_that_shuts_its_own_directory_holds_up_nobody(cluster: Cluster, me
     once = me.submit("chmod 000 $JOB_DIR; echo still here; sleep 1; echo last; exit 3")
     always = me.submit("while sleep 0.01; do chmod 000 $JOB_DIR; echo x; done & sleep 1000")
     me.says(once, "still here")
-    assert me.run("echo on", timeout_s=20)["outcome"] == "succeeded"
+    assert me.run("echo on")["outcome"] == "succeeded"
     me.done(once)
     assert me.codes(once) == [[3]]
     assert own_lines(me, once) == [b"still here", b"last"]
@@ -115,7 +115,7 @@ def test_a_log_that_was_removed_under_a_running_job_is_begun_again(cluster: Clus
     me.says(number, "] x")
     removed = (cluster.pit(number) / "log").rename(cluster.serving.home / "removed")  # at once: it is written to
     shutil.rmtree(removed)
-    assert me.run("echo on", timeout_s=20)["outcome"] == "succeeded"
+    assert me.run("echo on")["outcome"] == "succeeded"
     me.call("POST", f"/jobs/{number}/stop")
     assert me.done(number)["outcome"] == "stopped"
     assert "Worker 0 ended" in me.log(number)
