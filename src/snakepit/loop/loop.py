@@ -154,7 +154,8 @@ class Loop:
     def way_into(self, job: int, worker: int) -> tuple[Engine, ProcessId, str]:
         """The engine, identity and node of a worker that runs; NotFound where it does not."""
         live = self._live.jobs.get(job)
-        if live is None or live.attempt is None or live.state not in (State.RUNNING, State.STOPPING):
+        # What it says may be read before it is RUNNING here: once the word to run has left, its node knows better.
+        if live is None or live.attempt is None or not live.attempt.gone:
             raise NotFound("Worker not active: the job does not run")
         found = next((one for one in live.attempt.processes if one.id.process == worker), None)
         if found is None:
