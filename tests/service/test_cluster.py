@@ -1,9 +1,13 @@
 """Nodes, their resources' groups, aliases."""
 
+import asyncio
 from pathlib import Path
 
 import httpx
 
+from snakepit.core.job import State
+from snakepit.store import jobs
+from snakepit.store.rows import JobInput, NewJob, new_row
 from tests.service.house import House, done, open_house, submit
 from tests.waiting import wait_until
 
@@ -115,8 +119,30 @@ def test_restricted_resources_are_for_members_only(house: House, admin: httpx.Cl
 
 
 def test_a_removed_node_is_gone(admin: httpx.Client, anna: httpx.Client) -> None:
-    assert wait_until(lambda: not anna.get("/jobs/status").json()["running"]) is True
+    def at_rest() -> bool:
+        status = anna.get("/jobs/status").json()
+        return not status["running"] + status["waiting"]
+
+    wait_until(at_rest)
     assert admin.delete("/nodes/n0").status_code == 200
     assert anna.get("/nodes").json() == []
     assert admin.delete("/nodes/n0").status_code == 404
     assert anna.post("/jobs", json={"clusterRequest": "[]", "description": "x"}).status_code == 406
+
+
+def test_a_job_that_comes_while_its_node_goes_is_not_begun_there(tmp_path: Path) -> None:
+    async def come_and_go() -> int:
+        service, now, new = house.service, house.now(), NewJob("root", "a job", "[]", script="sleep")
+        job, _ = await service.store.write(jobs.insert, new, now, "", State.WAITING)
+        going = asyncio.ensure_future(service.loop.remove_node("n0"))
+        await asyncio.sleep(0)
+        service.loop.submitted(new_row(job, new, State.WAITING, now), JobInput("sleep", "", "", b"", ""))
+        await going
+        return job
+
+    with open_house(tmp_path) as house:
+        admin = house.user("root")
+        job = asyncio.run_coroutine_threadsafe(come_and_go(), house.events).result(60)
+        assert admin.get("/nodes").json() == []
+        shown = admin.get(f"/jobs/{job}").json()
+        assert (shown["attempts"], shown["state"] in (State.WAITING, State.DONE)) == ([], True)

@@ -83,10 +83,11 @@ class LiveNode:
     watching: asyncio.Task[None] | None = None
     going_offline: asyncio.TimerHandle | None = None
     probed: bool = False
+    held: bool = False  # somebody is about to change or remove it: nothing is begun there
 
     def core(self) -> Node:
-        row = self.row
-        return Node(row.id, row.cpus, row.mem_bytes, row.slots, tuple(row.resources), self.online, row.drained)
+        row, drained = self.row, self.row.drained or self.held
+        return Node(row.id, row.cpus, row.mem_bytes, row.slots, tuple(row.resources), self.online, drained)
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import datetime as dt
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -54,36 +54,47 @@ class Nodes:
 
     async def change(self, id: str, properties: dict[str, Any]) -> None:
         """New properties (declared resources, slots, …); what runs there runs on."""
-        node = self._get(id)
-        merged = {
-            name: value for name, value in {**node.row.properties, **properties}.items() if value not in (None, "")
-        }
-        busy = sorted(job.id for job, _ in self._live.attempts_on(id))
-        if busy:
-            raise WrongState(f"{_jobs(busy)} on {id}: drain the node and wait, or stop them, then change it")
-        engine = self._engine(id, node.row.endpoint, merged)
-        try:
-            found = await engine.probe()
-            self._refuse_known_cards(id, found)
-        except BaseException:
-            await engine.close()
-            raise
-        await self._let_go(node)
-        await self._store.write(nodes.set_properties, id, merged)
-        await self._store.write(nodes.set_inventory, id, found, _slots(merged, found))
-        row = await self._store.read(nodes.get, id)
-        await self._loop.in_turn(lambda changes: self._join(changes, row, engine))
+        async with self._at_rest(id, "change") as node:
+            merged = {
+                name: value for name, value in {**node.row.properties, **properties}.items() if value not in (None, "")
+            }
+            engine = self._engine(id, node.row.endpoint, merged)
+            try:
+                found = await engine.probe()
+                self._refuse_known_cards(id, found)
+            except BaseException:
+                await engine.close()
+                raise
+            await self._let_go(node)
+            await self._store.write(nodes.set_properties, id, merged)
+            await self._store.write(nodes.set_inventory, id, found, _slots(merged, found))
+            row = await self._store.read(nodes.get, id)
+            await self._loop.in_turn(lambda changes: self._join(changes, row, engine))
         await self._loop.reload_access()
 
     async def remove(self, id: str) -> None:
-        node = self._get(id)
-        busy = sorted(job.id for job, _ in self._live.attempts_on(id))
-        if busy:
-            raise WrongState(f"{_jobs(busy)} on {id}: drain the node and wait, or stop them, then remove it")
-        await self._store.write(nodes.delete, id)
-        await self._loop.in_turn(lambda changes: self._leave(changes, id))
-        await self._let_go(node)
+        async with self._at_rest(id, "remove") as node:
+            await self._store.write(nodes.delete, id)
+            await self._loop.in_turn(lambda changes: self._leave(changes, id))
+            await self._let_go(node)
         await self._loop.reload_access()
+
+    @contextlib.asynccontextmanager
+    async def _at_rest(self, id: str, deed: str) -> AsyncIterator[LiveNode]:
+        """A node on which nothing runs, and nothing is begun meanwhile."""
+        node = self._get(id)
+        if node.held:
+            raise WrongState(f"somebody else changes or removes {id} at this moment: try again")
+        node.held = True
+        try:
+            self._loop.tell("node_changed", id)
+            await self._loop.in_turn(lambda _: None)  # what was decided before is known, and nothing more will be
+            if busy := sorted(job.id for job, _ in self._live.attempts_on(id)):
+                raise WrongState(f"{_jobs(busy)} on {id}: drain the node and wait, or stop them, then {deed} it")
+            yield node
+        finally:
+            node.held = False
+            self._loop.tell("node_changed", id)
 
     async def set_drained(self, id: str, drained: bool, reason: str = "") -> None:
         self._get(id)
