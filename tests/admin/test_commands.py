@@ -136,7 +136,7 @@ def test_serve_comes_up_stops_cleanly_and_comes_up_again(place: Path) -> None:
                 assert re.search(r"^CapEff:\s+0+$", status, re.MULTILINE)
         finally:
             running.send_signal(signal.SIGTERM)
-            assert running.wait(20) == 0
+            assert running.wait(60) == 0
     assert "Traceback" not in (place / "log").read_text()
 
 
@@ -162,7 +162,7 @@ def test_an_ordinary_user_can_serve_too(place: Path) -> None:
             assert (home / ".snakepit" / "data" / "snakepit.db").stat().st_uid == 65534
         finally:
             running.terminate()
-            running.communicate(timeout=20)
+            running.communicate(timeout=60)
     assert running.returncode == 0
 
 
@@ -183,7 +183,7 @@ def test_a_second_service_and_a_taken_port_are_refused_in_one_line(place: Path) 
         assert not (place / "other").exists()
     finally:
         running.terminate()
-        running.wait(20)
+        running.wait(60)
 
 
 @pytest.mark.system

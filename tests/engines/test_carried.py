@@ -22,6 +22,7 @@ from tests.processes import alive
 
 pytestmark = pytest.mark.system
 NUMBER = process(1)
+OWN = os.getpid()
 
 
 class ByStream(SocketWay):
@@ -99,7 +100,7 @@ def test_it_lasts_from_its_opening_until_it_is_over() -> None:
 def test_whoever_lets_go_hangs_up(leaver: str) -> None:
     async def check() -> None:
         async with inside() as found:
-            visit = await Visit.begin(found.engine, NUMBER, "/bin/bash", "-c", "echo in; sleep 76611; true")
+            visit = await Visit.begin(found.engine, NUMBER, "/bin/bash", "-c", f"echo in; sleep 6789.{OWN}; true")
             await visit.until(b"in\n")
             if leaver == "service":
                 visit.session.close()
@@ -107,7 +108,7 @@ def test_whoever_lets_go_hangs_up(leaver: str) -> None:
                 visit.end.close()
 
             async def gone() -> bool:
-                return not alive("sleep\x0076611")
+                return not alive(f"sleep\x006789.{OWN}\0")
 
             await eventually(gone, "the command is gone")
             await asyncio.wait_for(visit.session.ended(), 30)

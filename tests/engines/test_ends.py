@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from snakepit.core.job import Cause, ProcessId
+from snakepit.engines.agent import procs
 from snakepit.engines.cgroups import prepare_cgroups
 from tests import groups
 from tests.engines.bench import CLUSTER, Room, account, process, room, run, shell
@@ -16,7 +17,8 @@ from tests.waiting import await_until, wait_until
 pytestmark = pytest.mark.system
 
 ISOLATIONS = pytest.mark.parametrize("isolation", ["sandbox", "none"])
-TRAP = "trap 'echo bye; exit 3' TERM; echo ready; while true; do sleep 100; done"
+# Short sleeps: bash runs a trap when its child ended, and one born just now was not told to.
+TRAP = "trap 'echo bye; exit 3' TERM; echo ready; while true; do sleep 0.2; done"
 
 
 async def stop_when_ready(here: Room, id: ProcessId, grace_s: float) -> None:
@@ -127,8 +129,9 @@ def test_who_kills_bubblewrap_from_outside_leaves_no_orphan() -> None:
             one = shell(process(1), f"echo ready; sleep {marker}")
             await here.start(one)
             await here.watcher.text(one.id, "ready")
-            outer = [pid for pid in running("--json-status-fd") if pid in running(f"echo ready; sleep {marker}")]
-            os.kill(min(map(int, outer)), 9)
+            both = {int(pid) for pid in running("--json-status-fd") if pid in running(f"echo ready; sleep {marker}")}
+            (outer,) = (pid for pid in both if (seen := procs.stat(pid)) and seen.parent not in both)
+            os.kill(outer, 9)
             ended = await here.watcher.end(one.id)
             assert (ended.cause, ended.code) == (Cause.SIGNAL, 137)
             assert not running(marker)

@@ -103,7 +103,7 @@ def test_output_arrives_while_the_process_runs() -> None:
         async with room() as here:
             one = shell(process(1), "echo first; sleep 1000")
             await here.start(one)
-            await here.watcher.text(one.id, "first", timeout_s=5)
+            await here.watcher.text(one.id, "first")
             assert one.id not in here.watcher.ends
 
     run(story())

@@ -26,7 +26,7 @@ from snakepit.loop.loop import Loop
 from snakepit.service.service import Service
 from snakepit.source.provision import provision
 from snakepit.store.database import Store
-from tests.waiting import await_until
+from tests.waiting import await_until, wait_until
 
 PASSWORD = "correct-horse-9"
 CARDS = tuple(Resource(index, "GeForce GTX 1070", declared=True) for index in range(2))
@@ -71,9 +71,11 @@ def submit(client: httpx.Client, script: str = "true", **more: Any) -> int:
 
 
 def done(client: httpx.Client, job: int) -> dict[str, Any]:
-    shown: dict[str, Any] = client.get(f"/jobs/{job}/wait?timeout=20").json()
-    assert shown["state"] == 7, shown
-    return shown
+    def over() -> dict[str, Any]:
+        shown: dict[str, Any] = client.get(f"/jobs/{job}/wait?timeout=20").json()
+        return shown if shown["state"] == 7 else {}
+
+    return wait_until(over, 100, f"job {job} is done")
 
 
 @contextmanager

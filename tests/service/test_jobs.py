@@ -144,6 +144,7 @@ def test_credentials_of_an_origin_are_shown_to_nobody(anna: httpx.Client) -> Non
     assert "s3cret" not in shown.text
     expected = "Git commit abcdef from https://127.0.0.1:1/x.git with 2 LoC diff"
     assert shown.json()["provisioning"] == expected
+    assert done(anna, job)["outcome"] == "failed"
 
 
 def test_an_archive_is_taken_from_the_home_at_submit(house: House, anna: httpx.Client, tmp_path: Path) -> None:
@@ -190,6 +191,7 @@ def test_rerun_submits_the_same_again(anna: httpx.Client, bob: httpx.Client) -> 
 
 
 def test_status_has_what_runs_what_waits_and_what_ended(anna: httpx.Client) -> None:
+    wait_until(lambda: not anna.get("/jobs/status").json()["waiting"], message="the jobs of other tests began")
     running = submit(anna, "sleep", clusterRequest="[2:gpu]")
     wait_until(lambda: state(anna, running) == 4)
     waiting = [submit(anna, clusterRequest="[gpu]") for _ in range(2)]
@@ -219,7 +221,7 @@ def test_status_waits_for_news_when_asked_to(house: House, anna: httpx.Client) -
     waiter = threading.Thread(target=poll)
     waiter.start()
     submit(anna)
-    waiter.join(20)
+    waiter.join(60)
     assert later[0] != version
     same = anna.get("/jobs/status").headers["x-version"]
     assert anna.get(f"/jobs/status?version={same}&timeout=0").status_code == 200

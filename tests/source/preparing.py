@@ -37,7 +37,8 @@ class Head:
 
 
 def processes_naming(text: str) -> list[str]:
-    """Command lines and working directories of living processes that contain `text`."""
+    """Command lines and working directories of living processes that contain `text`. One without a command line has
+    let go of its files and is about to be gone."""
     found = []
     for process in Path("/proc").iterdir():
         if not process.name.isdigit() or int(process.name) == os.getpid():
@@ -47,6 +48,6 @@ def processes_naming(text: str) -> list[str]:
             place = str((process / "cwd").readlink())
         except OSError:
             continue
-        if text in line or text in place:
+        if line and (text in line or text in place):
             found.append(f"{process.name}: {line} in {place}")
     return found
