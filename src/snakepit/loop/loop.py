@@ -94,6 +94,7 @@ class Loop:
     def submitted(self, row: JobRow, given: JobInput | None = None) -> None:
         """The job is in the database, as `row` says."""
         self._fresh.add(row.id)
+        self.log.begin(row.id)  # whoever follows it at once waits, too
         self.tell("submitted", row, given)
 
     async def stop(self, job: int, reason: str) -> None:
