@@ -1,6 +1,7 @@
 """`pit sync`: only what differs travels, both ways, and what broke off goes on."""
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -66,15 +67,26 @@ def test_single_files_and_whole_places(pit: Pit, home: Path) -> None:
     assert (home / "w").read_text() == "w"
 
 
-def test_what_broke_off_goes_on_and_the_old_file_stays_until_the_new_is_whole(pit: Pit, home: Path) -> None:
+def slowly(folder: Path) -> Path:
+    """Where an rsync is that takes its time, so that it can be met half-way."""
+    program = folder / "rsync"
+    program.write_text(f'#!/bin/sh\nexec {shutil.which("rsync")} --bwlimit=40m "$@"\n')
+    program.chmod(0o755)
+    return folder
+
+
+def test_what_broke_off_goes_on_and_the_old_file_stays_until_the_new_is_whole(
+    pit: Pit, home: Path, tmp_path: Path
+) -> None:
     (pit.project / "large").mkdir()
     local = pit.project / "large" / "file"
     local.write_bytes(b"old")
     pit.ok("sync", "large", "home:large")
     local.write_bytes(os.urandom(1 << 20) * 400)
     command = [str(PROGRAMS / "pit"), "sync", "large", "home:large"]
-    process = subprocess.Popen(command, cwd=pit.project, env=pit.environment(), process_group=0)
-    wait_until(lambda: any(each.stat().st_size > 20 << 20 for each in (home / "large").glob(".file.*")))
+    environment = pit.environment(PATH=f"{slowly(tmp_path)}:{os.environ['PATH']}")
+    process = subprocess.Popen(command, cwd=pit.project, env=environment, process_group=0)
+    wait_until(lambda: any(each.stat().st_size > 20 << 20 for each in (home / "large").glob(".file.*")), 60)
     os.killpg(process.pid, 9)
     process.wait()
     assert (home / "large" / "file").read_bytes() == b"old"
