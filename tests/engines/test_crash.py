@@ -5,6 +5,7 @@ import json
 import os
 import random
 import shutil
+import socket
 import subprocess
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -15,7 +16,9 @@ from snakepit.core.domains import Mount
 from snakepit.core.job import Cause, ProcessId
 from snakepit.engines.agent import holder
 from snakepit.engines.agent.procs import boot_id, children
+from snakepit.engines.agent_client import Streams
 from snakepit.engines.base import Engine, Go, Launch, Offline, Online
+from snakepit.engines.local import SocketWay
 from snakepit.errors import EngineError, NotNow, Unreachable
 from tests.engines.bench import CLUSTER, Bench, Room, Watcher, eventually, launch, marked, process, room, run, shell
 from tests.waiting import await_until
@@ -265,6 +268,30 @@ def test_a_full_disk_loses_no_exit_code_and_lets_stops_through() -> None:
 
     async def looks_ended(engine: Engine, id: ProcessId) -> bool:
         return any(seen.id == id and seen.phase == "ended" for seen in await engine.look())
+
+    run(story())
+
+
+class Haunted(SocketWay):
+    """Leads once to what a dead agent left open."""
+
+    haunted = True
+
+    async def open(self) -> Streams:
+        if not self.haunted:
+            return await super().open()
+        self.haunted = False
+        ours, theirs = socket.socketpair()
+        theirs.close()
+        return await asyncio.open_unix_connection(sock=ours)
+
+
+def test_a_connection_to_what_a_dead_agent_left_open_is_made_again() -> None:
+    async def story() -> None:
+        async with room() as here:
+            later = here.bench.engine(2)
+            later._way.__class__ = Haunted
+            assert (await later.probe()).boot_id == boot_id()
 
     run(story())
 

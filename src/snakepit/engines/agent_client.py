@@ -26,7 +26,13 @@ QUIET_S = 3.0  # an agent that said nothing for so long is asked whether it live
 PATIENCE_S = 4.0  # and has so long to answer
 CHUNK = 1 << 20
 
+CONNECT_TRIES = 4
+
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+class Lost(Unreachable):
+    """The connection ended under a question."""
 
 
 class Way(Protocol):
@@ -87,7 +93,7 @@ class Link:
 
     def _send(self, header: Body) -> None:
         if not self.open:
-            raise Unreachable("the connection to the agent was lost")
+            raise Lost("the connection to the agent was lost")
         self._writer.write(frames.encode(header))
 
     async def _read(self) -> None:
@@ -123,7 +129,7 @@ class Link:
             self.events.put_nowait(None)
             for answer in self._answers.values():
                 if not answer.done():
-                    answer.set_exception(Unreachable(f"the connection to the agent was lost: {reason}"))
+                    answer.set_exception(Lost(f"the connection to the agent was lost: {reason}"))
 
 
 class AgentEngine:
@@ -233,7 +239,10 @@ class AgentEngine:
             return self._link
 
     async def _connect(self) -> Link:
-        for _ in range(2):
+        """One of another version gives way. What a dead one had just forked may hold its socket open a moment longer:
+        then the connection ends unheard, and the next one finds nobody, or another agent."""
+        problem = Unreachable("an agent of another version will not give way")
+        for _ in range(CONNECT_TRIES):
             link = Link(await self._way.open(), self._epoch)
             try:
                 hello = await link.call("hello", HELLO_TIMEOUT_S, cluster=self._cluster)
@@ -243,11 +252,13 @@ class AgentEngine:
                     return link
                 await link.call("retire", HELLO_TIMEOUT_S)
                 await link.events.get()  # None: it is gone, and its lock with it
+            except Lost as lost:
+                problem = lost
             except EngineError:
                 await link.close()
                 raise
             await link.close()
-        raise Unreachable("an agent of another version will not give way")
+        raise problem
 
     async def _pause(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):

@@ -7,9 +7,11 @@ import ctypes
 import os
 import platform
 import signal
+import time
 from typing import Dict, Iterable, List, Optional, Set
 
 MARK = "SNAKEPIT_MARK"
+DYING_S = 0.01
 PIDFD_OPEN = 434  # the same number on every architecture
 TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -117,6 +119,7 @@ def kill_marked(mark: str) -> int:
             break
         ended += len(found)
         send(found, signal.SIGKILL)
+        time.sleep(DYING_S)  # where the machine is busy, they need the processor to die
     return ended
 
 
