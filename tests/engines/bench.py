@@ -23,6 +23,7 @@ from snakepit.engines.local import Account, LocalEngine, LocalOptions
 from tests.waiting import await_until
 
 T = TypeVar("T")
+LONG_S = 150  # what takes seconds here may take a minute on a small machine that is busy
 USER = "snakepit-test"
 AGENT_PYTHON = os.environ.get("SNAKEPIT_TEST_AGENT_PYTHON", "")  # an old one, to see that the agent runs there too
 CLUSTER = f"test{os.getpid()}"  # two runs of the tests on one machine do not meet
@@ -96,13 +97,13 @@ class Watcher:
             case Online() | Offline() | Usage():
                 pass
 
-    async def end(self, id: ProcessId, timeout_s: float = 60) -> Ended:
+    async def end(self, id: ProcessId, timeout_s: float = LONG_S) -> Ended:
         await await_until(
             lambda: id in self.ends, timeout_s, f"the end of {id}; log {bytes(self.logs.get(id, b''))[-500:]!r}"
         )
         return self.ends[id]
 
-    async def text(self, id: ProcessId, wanted: str, timeout_s: float = 60) -> str:
+    async def text(self, id: ProcessId, wanted: str, timeout_s: float = LONG_S) -> str:
         await await_until(
             lambda: wanted.encode() in self.logs.get(id, b""), timeout_s, f"{wanted!r} in the log of {id}"
         )
@@ -217,4 +218,4 @@ async def furnished(bench: Bench) -> AsyncIterator[Room]:
         yield Room(bench, engine, watcher)
     finally:
         await bench.take_down()
-        await asyncio.wait_for(following, 20)
+        await asyncio.wait_for(following, 60)

@@ -334,7 +334,7 @@ def test_random_kills_while_many_processes_start_and_end(seed: int) -> None:
             killing = asyncio.create_task(kill_now_and_then(here, dice))
             await asyncio.gather(*(start_at_last(here, one) for one in launches))
             for one in launches:
-                ended = await here.watcher.end(one.id, 120)
+                ended = await here.watcher.end(one.id)
                 assert (ended.cause, ended.code) == (Cause.EXIT, one.id.attempt.job % 7), one.id
             killing.cancel()
             for one in launches:

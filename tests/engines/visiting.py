@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from snakepit.core.job import ProcessId
 from snakepit.engines.base import Command, Engine, Session
+from tests.engines.bench import LONG_S
 
 HEAD = struct.Struct("!BI")
 
@@ -54,12 +55,12 @@ class Visit:
         return bool(data)
 
     async def until(self, text: bytes) -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(LONG_S):
             while text not in self.said[1]:
                 assert await self.hear(), f"it ended before it said {text!r}: {self.said}"
 
     async def finish(self) -> tuple[int | None, str, str]:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(LONG_S):
             while await self.hear():
                 pass
             self.end.close()

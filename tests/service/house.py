@@ -8,7 +8,7 @@ import re
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -88,7 +88,7 @@ def open_house(root: Path, node: bool = True, **keys: Any) -> Iterator[House]:
     ready = threading.Event()
     thread = threading.Thread(target=lambda: asyncio.run(_live(house, bound, node, ready)))
     thread.start()
-    assert ready.wait(30)
+    assert ready.wait(60)
     house.client = httpx.Client(base_url=house.url, timeout=30)
     house.clients.append(house.client)
     try:
@@ -96,8 +96,9 @@ def open_house(root: Path, node: bool = True, **keys: Any) -> Iterator[House]:
     finally:
         for client in house.clients:
             client.close()
-        house.events.call_soon_threadsafe(house.stop)
-        thread.join(30)
+        with suppress(RuntimeError):  # a test may have stopped it already
+            house.events.call_soon_threadsafe(house.stop)
+        thread.join(60)
         assert not thread.is_alive()
 
 
