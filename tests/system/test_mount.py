@@ -162,6 +162,29 @@ def test_ctrl_c_unmounts_and_a_temporary_mountpoint_goes(pit: Pit) -> None:
     assert not mountpoint.exists()
 
 
+def test_signals_that_come_while_it_unmounts_do_not_keep_it_from_that(pit: Pit, tmp_path: Path) -> None:
+    """A terminal that is closed hangs up more than once."""
+    begun, go, mountpoint = tmp_path / "begun", tmp_path / "go", tmp_path / "mountpoint"
+    mountpoint.mkdir()
+    for name in ("fusermount3", "fusermount"):
+        if (real := shutil.which(name)) is not None:
+            wait = f"touch {begun}; until [ -e {go} ]; do sleep 0.05; done"
+            (tmp_path / name).write_text(f'#!/bin/sh\n[ "$1" != -u ] || {{ {wait}; }}\nexec {real} "$@"\n')
+            (tmp_path / name).chmod(0o755)
+    environment = pit.environment(PATH=f"{tmp_path}:{os.environ['PATH']}")
+    command = [str(PROGRAMS / "pit"), "mount", "home", str(mountpoint)]
+    with subprocess.Popen(command, cwd=pit.project, env=environment, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith(b"mounted ")
+        process.send_signal(signal.SIGHUP)
+        wait_until(begun.exists, message="it unmounts")
+        for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT):
+            process.send_signal(number)
+        go.touch()
+        assert process.wait(timeout=60) == 0
+    assert not mountpoint.is_mount()
+
+
 def test_a_shell_in_the_mount_unmounts_when_it_ends(pit: Pit, home: Path) -> None:
     with pit.terminal("mount", "home", "--shell", SHELL="/bin/bash") as terminal:
         terminal.expect("mounted http://127.0.0.1")

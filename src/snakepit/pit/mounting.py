@@ -83,7 +83,7 @@ def start(client: Client, place: Place, mountpoint: str) -> subprocess.Popen[byt
         _wait(process, mountpoint)
     except BaseException:  # Ctrl-C too: nothing stays mounted that nobody was told of
         process.terminate()
-        process.wait(timeout=10)
+        process.wait(timeout=60)
         raise
     threading.Thread(target=_listen, args=(process, mountpoint), daemon=True).start()
     return process

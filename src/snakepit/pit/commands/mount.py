@@ -12,6 +12,8 @@ from snakepit.errors import BadRequest, NotFound
 from snakepit.pit import mounting, render, session
 from snakepit.pit.arguments import Argument, Arguments, Command, Option, UsageError
 
+ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
 
 def mount(arguments: Arguments) -> int:
     place, path, _ = places.parse([arguments.word("entity")])
@@ -25,6 +27,9 @@ def mount(arguments: Arguments) -> int:
     found = transfer.whole(client, place)
     if found.over_limit:
         render.talk(f"Note: {found.over_limit}. Through a mount more can still be written, and room be made.")
+    for number in ENDS:
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup, or the background of a script
+            signal.signal(number, _interrupt)
     made = "" if mountpoint else tempfile.mkdtemp(prefix=f"{mounting.TEMPORARY}{place.name}-")
     try:
         return _mounted(
@@ -40,8 +45,6 @@ def mount(arguments: Arguments) -> int:
 
 def _mounted(process: subprocess.Popen[bytes], url: str, mountpoint: str, arguments: Arguments) -> int:
     try:
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, _interrupt)
         render.out(f"mounted {url} to {mountpoint}\n")
         render.flush()
         if arguments.on("shell"):
@@ -52,15 +55,25 @@ def _mounted(process: subprocess.Popen[bytes], url: str, mountpoint: str, argume
     except KeyboardInterrupt:
         render.prompt("\n")
     finally:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the unmount is not to be interrupted
-        mounting.unmount(mountpoint)
-        process.wait(timeout=60)
+        try:
+            _be_deaf()
+        finally:
+            mounting.unmount(mountpoint)
+            process.wait(timeout=60)
     render.talk(f"filesystem at {mountpoint} unmounted")
     return 0
 
 
 def _interrupt(*_: object) -> None:
+    """The first word counts: a terminal that goes often says so more than once."""
+    _be_deaf()
     raise KeyboardInterrupt
+
+
+def _be_deaf() -> None:
+    """The unmount is not to be interrupted."""
+    for number in ENDS:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _shell(mountpoint: str) -> None:
