@@ -103,6 +103,7 @@ def test_a_reboot_loses_what_ran_and_says_so(cluster: Cluster, me: User) -> None
     kept = me.submit("true", "[4:gtx1070]")
     for number in (lost, again):
         me.says(number, "[worker 0] up")
+        me.reaches(number, RUNNING)
     me.reaches(kept, WAITING)
     power_cut(cluster)
     for path, record in records(cluster).items():
@@ -122,6 +123,8 @@ def test_an_agent_without_its_memory_loses_what_ran(cluster: Cluster, me: User) 
     again = me.submit("[ $ATTEMPT = 1 ] || { echo up; sleep 1000; }", onNodeLoss="rerun")
     me.says(lost, "[worker 1] up")
     me.says(again, "[worker 0] up")
+    for number in (lost, again):
+        me.reaches(number, RUNNING)
     power_cut(cluster)
     shutil.rmtree(state_dir(cluster))
     cluster.serving.start_again()
