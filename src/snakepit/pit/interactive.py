@@ -30,6 +30,7 @@ LOOK_S = 10
 ENTER_S = 15
 FAREWELL_S = 10
 COMES_S = 120
+ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 SCRIPT = f"""\
 # Made by `pit run --interactive`: waits for a shell, and ends with it.
@@ -62,17 +63,17 @@ def check(arguments: Arguments) -> None:
 
 def stay(client: Client, job: int, argv: list[str] | None) -> int:
     """Waits for its turn, goes in, and comes back with the shell's exit code; the job is over then."""
-    try:
-        with _signals_as_errors():
+    with _signals_as_errors():
+        try:
             _wait_for_start(client, job)
             code = _enter(client, job, argv)
-    except KeyboardInterrupt:
-        _end(client, job)
-        render.talk(f"\nStopped job {job}.")
-        return DETACHED
-    except BaseException:
-        _end(client, job)
-        raise
+        except KeyboardInterrupt:
+            _end(client, job)
+            render.talk(f"\nStopped job {job}.")
+            return DETACHED
+        except BaseException:
+            _end(client, job)
+            raise
     _see_it_end(client, job, code)
     return code
 
@@ -120,11 +121,14 @@ def _see_it_end(client: Client, job: int, code: int) -> None:
         found = client.call("GET", f"/jobs/{job}/wait?timeout={FAREWELL_S}")
         if found["state"] < DONE:
             client.stop(job)
-        why = f": {sentence(found)}" if found.get("outcome") not in (None, "succeeded") else "."
-        render.talk(f"{below(code)}Job {job} has ended{why}")
+            words = "is being stopped."
+        else:
+            words = "has ended." if found["outcome"] == "succeeded" else f"has ended: {sentence(found)}"
+        render.talk(f"{below(code)}Job {job} {words}")
 
 
 def _end(client: Client, job: int) -> None:
+    _hear_no_more()
     with contextlib.suppress(SnakepitError):
         client.stop(job)
 
@@ -134,11 +138,18 @@ def _signals_as_errors() -> Iterator[None]:
     """A terminal that is closed, or a kill: the job is not left waiting for nobody."""
 
     def leave(number: int, _: object) -> None:
+        _hear_no_more()
         raise SystemExit(128 + number)
 
-    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    before = {number: signal.signal(number, leave) for number in ENDING}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _hear_no_more() -> None:
+    """A terminal that is closed says so more than once, and the job is stopped all the same."""
+    for number in ENDING:
+        signal.signal(number, signal.SIG_IGN)

@@ -66,6 +66,8 @@ class Raw:
 
 
 def _leave(number: int, _: object) -> None:
+    for each in ENDING:  # a terminal that is closed says so more than once, and it is restored all the same
+        signal.signal(each, signal.SIG_IGN)
     raise SystemExit(128 + number)
 
 
