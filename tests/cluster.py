@@ -44,7 +44,7 @@ class User:
     def state(self, number: int) -> int:
         return int(self.job(number)["state"])
 
-    def reaches(self, number: int, state: int, timeout_s: float = 30) -> dict[str, Any]:
+    def reaches(self, number: int, state: int, timeout_s: float = 60) -> dict[str, Any]:
         """The job, once it is in this state or beyond it."""
         wait_until(lambda: self.state(number) >= state, timeout_s, f"job {number} reaches state {state}")
         found = self.job(number)
@@ -60,7 +60,7 @@ class User:
     def log(self, number: int) -> str:
         return b"".join(self.client.log(number, follow=False)).decode(errors="replace")
 
-    def says(self, number: int, text: str, timeout_s: float = 30) -> str:
+    def says(self, number: int, text: str, timeout_s: float = 60) -> str:
         wait_until(lambda: text in self.log(number), timeout_s, f"job {number} says {text!r}")
         return self.log(number)
 
@@ -108,7 +108,7 @@ class Cluster:
         found: dict[str, Any] = self.admin.call("GET", "/nodes/n0")
         return found
 
-    def is_online(self, online: bool = True, timeout_s: float = 15) -> None:
+    def is_online(self, online: bool = True, timeout_s: float = 60) -> None:
         wait_until(lambda: self.node()["online"] is online, timeout_s, f"n0 is {'online' if online else 'offline'}")
 
     def pit(self, number: int) -> Path:

@@ -103,7 +103,7 @@ class Running:
             running.readers[-1].start()
         return running
 
-    def said(self, text: str, timeout_s: float = 30) -> str:
+    def said(self, text: str, timeout_s: float = 60) -> str:
         def there() -> bool:
             if text in "".join(self.out + self.err):
                 return True
@@ -120,7 +120,7 @@ class Running:
         text = self.said("Hit Ctrl-C")
         return [int(port) for port in re.findall(r"to port (\d+) on localhost", text)]
 
-    def end(self, timeout_s: float = 30) -> int:
+    def end(self, timeout_s: float = 60) -> int:
         """Its exit code, once all it said was read."""
         code = self.process.wait(timeout_s)
         for reader in self.readers:
@@ -174,7 +174,7 @@ def running(pit: Pit, *arguments: str, **environment: str) -> Iterator[Running]:
 
 def talk(port: int, data: bytes, host: str = "127.0.0.1", ends: bool = True) -> bytes:
     """Sends, ends its own direction, reads to the end of the other; a reset is raised, whichever direction hears it."""
-    with socket.create_connection((host, port), 30) as one, concurrent.futures.ThreadPoolExecutor(1) as sender:
+    with socket.create_connection((host, port), 120) as one, concurrent.futures.ThreadPoolExecutor(1) as sender:
         sent = sender.submit(_send, one, data, ends)
         answer = b"".join(iter(lambda: one.recv(1 << 16), b""))
         if not answer and (problem := sent.result()):

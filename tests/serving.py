@@ -37,7 +37,11 @@ class Serving:
         (home / "user").mkdir()
         (home / "snakepit.conf").write_text(config)
         serving = cls(home, port, cls._launch(home, port, options))
-        wait_until(serving.answers, timeout_s=60, message="the service says hello")
+        try:
+            wait_until(serving.answers, timeout_s=120, message="the service says hello")
+        except BaseException:
+            serving.stop()
+            raise
         return serving
 
     @staticmethod
@@ -83,7 +87,7 @@ class Serving:
 
     def start_again(self) -> None:
         self.process = self._launch(self.home, self.port, ())
-        wait_until(self.answers, timeout_s=60, message="the service says hello again")
+        wait_until(self.answers, timeout_s=120, message="the service says hello again")
 
     def agents(self) -> list[int]:
         """The process ids of the agents that serve this data root's nodes."""
@@ -103,14 +107,21 @@ class Serving:
 
     def stop(self) -> None:
         """Ends the service, and with it what outlives it by design, then removes everything."""
-        if self.process.poll() is None:
-            self.process.terminate()
-            self.process.wait(timeout=30)
+        try:
+            if self.process.poll() is None:
+                self.process.terminate()
+                self.process.wait(timeout=60)
+        finally:
+            self.process.kill()
+            self.kill_agents()
+            with contextlib.suppress(FileNotFoundError):
+                remove_groups((self.home / "data" / "cluster-id").read_text().strip())
+            shutil.rmtree(self.home, ignore_errors=True)
+
+    def kill_agents(self) -> None:
         for pid in self.agents():
-            os.kill(pid, signal.SIGKILL)
-        with contextlib.suppress(FileNotFoundError):
-            remove_groups((self.home / "data" / "cluster-id").read_text().strip())
-        shutil.rmtree(self.home, ignore_errors=True)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     def environment(self, user: str = "tilman") -> dict[str, str]:
         plain = {name: value for name, value in os.environ.items() if not name.startswith(("SNAKEPIT_", "PIT_"))}

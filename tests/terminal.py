@@ -42,7 +42,7 @@ class Terminal:
         """All that was printed, without colours and cursor movements."""
         return ESCAPES.sub("", self.raw.decode(errors="replace")).replace("\r\n", "\n")
 
-    def expect(self, text: str, timeout_s: float = 30) -> str:
+    def expect(self, text: str, timeout_s: float = 60) -> str:
         """Reads on until `text` appears after what was expected before; gives what stood in between."""
         end = time.monotonic() + timeout_s
         while (place := self.shown.find(text, self._read_to)) < 0:
@@ -58,7 +58,7 @@ class Terminal:
     def interrupt(self) -> None:
         self.type("\x03")
 
-    def end(self, timeout_s: float = 30) -> int:
+    def end(self, timeout_s: float = 60) -> int:
         """Reads to the end; the exit code."""
         limit = time.monotonic() + timeout_s
         while self._read(limit - time.monotonic()):

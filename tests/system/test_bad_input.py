@@ -31,7 +31,7 @@ def serve(data: Path, port: int, *options: str) -> subprocess.CompletedProcess[s
     """A service that cannot start: what it says, in one line."""
     where = ["--config", os.devnull, "--data", str(data), "--interface", "127.0.0.1", "--port", str(port)]
     done = subprocess.run(
-        [str(PROGRAMS / "snakepit"), "serve", *where, *options], capture_output=True, text=True, timeout=60, cwd="/"
+        [str(PROGRAMS / "snakepit"), "serve", *where, *options], capture_output=True, text=True, timeout=120, cwd="/"
     )
     assert done.returncode != 0
     assert "Traceback" not in done.stderr
@@ -82,7 +82,7 @@ def test_of_two_users_with_one_name_at_once_one_is_registered(cluster: Cluster) 
 def raw(
     cluster: Cluster, method: str, path: str, body: object = None, token: str = "", **headers: str
 ) -> tuple[int, Any]:
-    connection = http.client.HTTPConnection("127.0.0.1", cluster.serving.port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", cluster.serving.port, timeout=120)
     try:
         data = body if isinstance(body, bytes) else None if body is None else json.dumps(body).encode()
         connection.request(method, path, data, {"X-Auth-Token": token, "Content-Type": "application/json", **headers})

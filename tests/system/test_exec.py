@@ -65,7 +65,9 @@ class Scene:
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     with running_cluster() as cluster:
         anna = cluster.user("anna")
-        job = anna.submit("echo here $WORKER_INDEX > seen; sleep 1000", "2:[]")
+        job = anna.submit("echo here > seen.$WORKER_INDEX; echo up $WORKER_INDEX; sleep 1000", "2:[]")
+        for worker in range(2):
+            anna.says(job, f"up {worker}")
         anna.reaches(job, RUNNING)
         pit = Pit.of(cluster.serving, tmp_path_factory.mktemp("anna"))
         pit.answers = {"PIT_TOKEN": anna.token}
@@ -110,9 +112,8 @@ def test_streams_end_of_input_and_the_code_are_as_if_it_ran_here(scene: Scene) -
 
 
 def test_it_is_the_jobs_directory_environment_and_worker(scene: Scene) -> None:
-    code, out, _ = scene.exec("pwd; cat seen; echo $JOB_NUMBER")
-    assert (code, out.decode().split()[0]) == (0, "/data/rw/pit/src")
-    assert "here" in out.decode()
+    code, out, _ = scene.exec("pwd; cat seen.0; echo $JOB_NUMBER")
+    assert (code, out.decode().split()) == (0, ["/data/rw/pit/src", "here", str(scene.job)])
     second = scene.pit.ok("exec", "-w", "1", str(scene.job), "--", "sh", "-c", "hostname").strip()
     assert second == f"sp-n0-{scene.job}-1"
 
@@ -290,9 +291,10 @@ def test_a_client_that_is_killed_hangs_up(scene: Scene) -> None:
 def test_a_client_that_is_killed_hangs_up_although_nobody_reads_what_it_sent(scene: Scene) -> None:
     with scene.command("exec", str(scene.job), "--", "sleep", "7658") as process:
         assert process.stdin is not None
+        wait_until(lambda: alive("sleep\x007658"), message="it sleeps")
         handle = process.stdin.fileno()
         os.set_blocking(handle, False)
-        while select.select((), (handle,), (), 0.5)[1]:
+        while select.select((), (handle,), (), 2)[1]:
             os.write(handle, bytes(65536))
         assert alive("sleep\x007658")
         process.kill()
@@ -343,6 +345,7 @@ def test_a_job_that_ends_takes_its_visitors_along(scene: Scene) -> None:
         scene.anna.call("POST", f"/jobs/{job}/stop")
         waiting.join()
     assert codes == [137]
+    scene.anna.done(job)
     with pytest.raises(NotFound, match="Worker not active"):
         start(scene.anna.client, job, 0, ["true"])
 

@@ -1,5 +1,6 @@
 """Files with `pit`: up, down, on after a cut, with names in any encoding, and what was there before is still there."""
 
+import contextlib
 import json
 import os
 import signal
@@ -34,6 +35,15 @@ def owned(path: Path) -> None:
 def put(path: Path, data: bytes) -> None:
     path.write_bytes(data)
     owned(path)
+
+
+def part_bytes(folder: Path) -> int:
+    """The size of what is on its way there."""
+    sizes = [0]
+    for path in folder.glob(".*.pit-part"):
+        with contextlib.suppress(FileNotFoundError):  # it came to its place meanwhile
+            sizes.append(path.stat().st_size)
+    return max(sizes)
 
 
 def piped(pit: Pit, data: bytes, *arguments: str) -> subprocess.CompletedProcess[bytes]:
@@ -107,7 +117,7 @@ def test_a_directory_that_broke_off_is_left_to_sync(tmp_path: Path) -> None:
         there = service.home / "data" / "home" / "tilman"
         command = [str(PROGRAMS / "pit"), "push", "-r", "home", "sets", "sets"]
         with subprocess.Popen(command, cwd=pit.project, env=pit.environment(), stderr=subprocess.PIPE) as process:
-            wait_until(lambda: any(there.iterdir()), message="it is on its way")
+            wait_until(lambda: any(there.glob("*")), message="it is on its way")
             service.kill()
             assert process.stderr is not None
             assert b"use pit sync, which goes on where it was" in process.stderr.read()
@@ -203,12 +213,17 @@ def test_an_interrupted_pull_leaves_what_was_there_and_goes_on_later(pit: Pit, h
     data = os.urandom(1 << 20) * 200
     put(home / "big", data)
     local = pit.project / "big"
-    local.write_bytes(b"before")
     command = [str(PROGRAMS / "pit"), "pull", "-f", "home", "big", "big"]
-    process = subprocess.Popen(command, cwd=pit.project, env=pit.environment())
-    wait_until(lambda: [p for p in pit.project.glob(".*.pit-part") if p.stat().st_size > 1 << 20])
-    process.kill()
-    process.wait()
+
+    def killed_in_between() -> bool:
+        """Unless it was faster than we."""
+        local.write_bytes(b"before")
+        process = subprocess.Popen(command, cwd=pit.project, env=pit.environment())
+        wait_until(lambda: process.poll() is not None or part_bytes(pit.project) > 1 << 20)
+        process.kill()
+        return process.wait() == -signal.SIGKILL and part_bytes(pit.project) > 0
+
+    wait_until(killed_in_between)
     assert local.read_bytes() == b"before"
     local.unlink()
     done = pit.run("pull", "home", "big", "big")
@@ -226,9 +241,9 @@ def test_an_interrupted_forced_push_leaves_what_was_there(pit: Pit, home: Path) 
     chunk = bytes(1 << 20)
     for _ in range(70):
         os.write(write, chunk)
-    wait_until(lambda: [p for p in home.glob(".*.pit-part") if p.stat().st_size >= 16 << 20])
+    wait_until(lambda: part_bytes(home) >= 16 << 20)
     process.send_signal(signal.SIGINT)
-    process.wait(timeout=20)
+    process.wait(timeout=60)
     os.close(write)
     assert (home / "keepme").read_bytes() == b"before"
     assert not list(home.glob(".*.pit-part"))
@@ -242,7 +257,7 @@ def test_transfers_go_on_through_a_restart_of_the_service(pit: Pit, home: Path, 
     wait_until(lambda: (home / "through").exists() and (home / "through").stat().st_size > 10 << 20)
     serving.kill()
     serving.start_again()
-    assert process.wait(timeout=60) == 0
+    assert process.wait(timeout=120) == 0
     assert (home / "through").read_bytes() == data
 
 
@@ -289,7 +304,8 @@ def test_a_directory_that_breaks_off_leaves_nothing(pit: Pit, home: Path) -> Non
     folder = pit.project / "many"
     folder.mkdir()
     for number in range(40):
-        (folder / str(number)).write_bytes(bytes(10 << 20))
+        with (folder / str(number)).open("wb") as large:
+            large.truncate(100_000_000)
     command = [str(PROGRAMS / "pit"), "push", "-r", "home", "many", "many"]
     process = subprocess.Popen(command, cwd=pit.project, env=pit.environment())
     wait_until(lambda: list(home.glob(".*.pit-part/*")))

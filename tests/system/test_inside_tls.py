@@ -116,6 +116,7 @@ def test_a_client_that_is_killed_hangs_up_although_nobody_reads_what_it_sent(pit
         stdin=subprocess.PIPE,
     ) as process:
         assert process.stdin is not None
+        wait_until(lambda: alive("sleep\x007659"), message="it sleeps")
         os.set_blocking(process.stdin.fileno(), False)
         while select.select((), (process.stdin,), (), 2)[1]:
             os.write(process.stdin.fileno(), bytes(65536))

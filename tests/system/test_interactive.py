@@ -74,7 +74,7 @@ def test_ctrl_c_in_the_queue_ends_it_at_once(pit: Pit, me: User) -> None:
         job = int(terminal.expect("\n"))
         terminal.expect("Waiting: ")
         terminal.interrupt()
-        terminal.expect(f"Stopped job {job}.", timeout_s=LOOK_S / 2)
+        terminal.expect(f"Stopped job {job}.", timeout_s=LOOK_S * 0.8)
         assert terminal.end() == 130
     assert me.done(job)["outcome"] == "stopped"
     me.client.stop(other)
@@ -107,7 +107,7 @@ def test_the_job_ends_when_its_client_is_killed(pit: Pit, me: User, number: sign
         terminal.expect("$ ")
         children = Path(f"/proc/{terminal.process.pid}/task/{terminal.process.pid}/children").read_text().split()
         os.kill(int(children[0]) if children else terminal.process.pid, number)
-        me.done(job, 30)
+        me.done(job)
 
 
 def test_a_shell_that_nobody_opens_gives_its_place_back(me: User) -> None:
