@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from snakepit.core.environment import Paths, Peer, pit_environment
@@ -19,6 +19,7 @@ def peers(*gpus_of_groups: list[int]) -> list[Peer]:
     return found
 
 
+@settings(deadline=None)
 @given(st.lists(st.lists(st.integers(0, 8), min_size=1, max_size=4), min_size=1, max_size=4))
 def test_every_process_knows_every_other(gpus: list[list[int]]) -> None:
     everybody = peers(*gpus)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from snakepit.core.job import Cause, Ended, Outcome, State, Until
@@ -46,6 +46,7 @@ def test_a_job_that_is_over_or_ending_cannot_be_stopped() -> None:
         follow(State.STOPPING, Event.STOP)
 
 
+@settings(deadline=None)
 @given(st.lists(ends, min_size=1), st.sampled_from(Until))
 def test_success_is_told_only_when_somebody_succeeded_and_nobody_failed(found: list[Ended], until: Until) -> None:
     outcome, _reason = outcome_of(found, until)

@@ -4,7 +4,7 @@ import ast
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import snakepit.engines.agent
@@ -119,6 +119,7 @@ def test_a_process_with_brackets_in_its_name_is_read() -> None:
     assert seen.cpu_s == 200 / procs.TICKS
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.dictionaries(st.text(), st.integers()), st.binary(max_size=500)), max_size=5), st.data())
 def test_frames_survive_any_cut(sent: list[tuple[dict[str, int], bytes]], data: st.DataObject) -> None:
     sent = [({key: value for key, value in header.items() if key != "size"}, payload) for header, payload in sent]

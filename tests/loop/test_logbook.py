@@ -132,6 +132,7 @@ def test_a_follower_sees_every_line_once_and_ends_with_the_job(tmp_path: Path) -
     assert asyncio.run(scenario()) == (tmp_path / "pits" / "7" / "log" / "pit.log").read_bytes()
 
 
+@settings(deadline=None)
 @given(st.integers(0, 30))
 def test_the_last_lines_are_found(tmp_path_factory: pytest.TempPathFactory, lines: int) -> None:
     books = LogBooks(tmp_path_factory.mktemp("root"))

@@ -126,7 +126,7 @@ def test_a_full_disk_is_said_and_what_came_is_what_is_shown(house: House) -> Non
         assert tree.status_code == 507
         assert sorted(each.name for each in home.iterdir()) == ["before"]
     finally:
-        subprocess.run(["umount", home], check=True)
+        subprocess.run(["umount", "--lazy", home], check=True)
 
 
 # ---------------------------------------------------------------------------------------------------- whole directories

@@ -1,7 +1,7 @@
 """The original's multiplexer: frames cut anywhere come out whole."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from snakepit.errors import BadRequest
@@ -10,6 +10,7 @@ from snakepit.service.inside.multiplex import Decoder, Frame, Kind, encode
 FRAMES = st.lists(st.builds(Frame, st.integers(0, 2**40), st.sampled_from(Kind), st.binary(max_size=300)), max_size=10)
 
 
+@settings(deadline=None)
 @given(FRAMES, st.integers(1, 50))
 def test_frames_come_out_as_they_went_in_wherever_they_are_cut(frames: list[Frame], size: int) -> None:
     wire, decoder = b"".join(map(encode, frames)), Decoder()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from snakepit.errors import BadRequest, Forbidden, NotFound
@@ -137,6 +137,7 @@ def test_read_only_places_are_only_read() -> None:
         rsync.rsync(READ_ONLY, ".", ["--server", "--sender", "--remove-source-files", "-r"])
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_no_path_becomes_an_option_or_leaves(path: str) -> None:
     try:
@@ -147,6 +148,7 @@ def test_no_path_becomes_an_option_or_leaves(path: str) -> None:
     assert ".." not in word.split("/")
 
 
+@settings(deadline=None)
 @given(st.lists(st.text(alphabet=st.characters(codec="ascii")), max_size=3))
 def test_only_listed_words_reach_rsync(words: list[str]) -> None:
     try:

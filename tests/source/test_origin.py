@@ -1,7 +1,7 @@
 """Addresses of repositories: which are followed, and that the secret half never shows."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from snakepit.core.origin import read_origin
@@ -67,6 +67,7 @@ def test_lines_are_scrubbed() -> None:
     assert "s3cret" not in repr(origin)
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_any_text_is_read_or_refused(text: str) -> None:
     try:
@@ -77,6 +78,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
     assert read_origin(origin.shown).shown == origin.shown
 
 
+@settings(deadline=None)
 @given(st.text("abc:@", min_size=4).map(lambda text: f"{text}"))
 def test_no_userinfo_survives_in_what_is_shown(userinfo: str) -> None:
     assert read_origin(f"https://{userinfo}@example.org/a").shown == "https://example.org/a"

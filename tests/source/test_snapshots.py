@@ -284,7 +284,7 @@ def test_a_full_disk_is_called_so_and_the_job_can_be_prepared_when_there_is_room
             head.prepare(1, "snapshot", snapshot=commit)
         assert not list((head.root / "pits").glob("[!.]*")) + list((head.root / "pits").glob(".prep-*"))
     finally:
-        subprocess.run(["umount", head.root / "pits"], check=True)
+        subprocess.run(["umount", "--lazy", head.root / "pits"], check=True)
     head.prepare(1, "snapshot", snapshot=commit)
 
 

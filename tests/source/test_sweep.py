@@ -51,7 +51,7 @@ def test_a_disk_of_its_own_has_a_trash_of_its_own(head: Head) -> None:
         assert empty_trash(head.root, -1) > 1
         assert [path.name for path in pits.rglob("*")] == [".trash"]
     finally:
-        subprocess.run(["umount", pits], check=True)
+        subprocess.run(["umount", "--lazy", pits], check=True)
 
 
 def test_throwing_away_nothing_is_fine(data_root: Path) -> None:
