@@ -1,8 +1,10 @@
 """Fixtures for all rooms, and two rules: what lies below tests/system is marked `system`, and where SNAKEPIT_NO_SKIPS
 is set (continuous integration) a skipped system test fails the run."""
 
+import errno
 import os
 import socket
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -50,10 +52,27 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(SkipsAreFailures())
 
 
+CLAIMED: deque[int] = deque()  # handles
+MOST_CLAIMED = 32
+
+
 def pick_free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
+    """One that no other run of these tests on this machine picks before it is used."""
+    while True:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port: int = probe.getsockname()[1]
+        claim = socket.socket(socket.AF_UNIX)
+        try:
+            claim.bind(f"\0snakepit-test-port-{port}")
+        except OSError as problem:
+            claim.close()
+            if problem.errno != errno.EADDRINUSE:
+                raise
+            continue
+        CLAIMED.append(claim.detach())
+        if len(CLAIMED) > MOST_CLAIMED:
+            os.close(CLAIMED.popleft())
         return port
 
 
