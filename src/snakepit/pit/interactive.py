@@ -123,7 +123,8 @@ def _see_it_end(client: Client, job: int, code: int) -> None:
             client.stop(job)
             words = "is being stopped."
         else:
-            words = "has ended." if found["outcome"] == "succeeded" else f"has ended: {sentence(found)}"
+            succeeded = found.get("outcome") in (None, "succeeded")
+            words = "has ended." if succeeded else f"has ended: {sentence(found)}"
         render.talk(f"{below(code)}Job {job} {words}")
 
 
