@@ -148,7 +148,7 @@ def raw(house: House, client: httpx.Client, method: str, path: str, body: bytes 
     """As it is, while a client library would mend the path."""
     host, port = house.url.removeprefix("http://").split(":")
     head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nX-Auth-Token: {client.headers['X-Auth-Token']}\r\n"
-    with socket.create_connection((host, int(port)), timeout=10) as connection:
+    with socket.create_connection((host, int(port)), timeout=30) as connection:
         connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
         return int(connection.recv(1000).split()[1])
 

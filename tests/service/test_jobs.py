@@ -105,7 +105,7 @@ def test_a_body_over_50_mb_is_refused_before_it_was_sent(house: House, anna: htt
     import socket
 
     host, port = house.url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=10) as connection:
+    with socket.create_connection((host, int(port)), timeout=30) as connection:
         head = f"POST /jobs HTTP/1.1\r\nHost: x\r\nX-Auth-Token: {anna.headers['X-Auth-Token']}\r\n"
         connection.sendall(f"{head}Content-Length: 60000000\r\n\r\n".encode())
         assert connection.recv(1000).startswith(b"HTTP/1.1 413 ")

@@ -36,7 +36,7 @@ def test_two_that_register_one_name_at_once_do_not_both_win(house: House) -> Non
 
     def register(number: int) -> int:
         body = {"fullname": str(number), "email": "x@y", "password": PASSWORD}
-        return httpx.put(f"{house.url}/users/twin", json=body).status_code
+        return httpx.put(f"{house.url}/users/twin", json=body, timeout=30).status_code
 
     with ThreadPoolExecutor(6) as threads:
         assert sorted(threads.map(register, range(6))) == [200, 403, 403, 403, 403, 403]

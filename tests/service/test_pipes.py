@@ -26,7 +26,7 @@ def talk(house: House, anna: httpx.Client) -> Iterator[Talk]:
     opened: list[socket.socket] = []
 
     def send(*parts: bytes, until: bytes = b"") -> bytes:
-        connection = socket.create_connection(("127.0.0.1", int(house.url.rpartition(":")[2])), timeout=10)
+        connection = socket.create_connection(("127.0.0.1", int(house.url.rpartition(":")[2])), timeout=30)
         opened.append(connection)
         heard = b""
         for part in parts:
