@@ -74,7 +74,7 @@ def start_nginx(folder: Path, service_port: int) -> tuple[Front, subprocess.Pope
     running = subprocess.Popen(
         arguments, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
-    wait_until((folder / "pid").exists, timeout_s=15, message="nginx writes its pid")
+    wait_until((folder / "pid").exists, message="nginx writes its pid")
     return Front(port, certificate), running
 
 
@@ -85,7 +85,7 @@ def front(serving: Serving, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         yield front
     finally:
         running.terminate()
-        running.wait(timeout=15)
+        running.wait(timeout=30)
 
 
 @pytest.fixture
@@ -178,7 +178,7 @@ def test_websockets_are_upgraded(tmp_path: Path) -> None:
                 return await talk(front)
             finally:
                 running.terminate()
-                await asyncio.to_thread(running.wait, 15)
+                await asyncio.to_thread(running.wait, 30)
 
     assert asyncio.run(through_the_front()) == b"\x00pipe"
 
@@ -207,7 +207,7 @@ def test_the_service_knows_who_asks_through_a_trusted_nginx_and_believes_nobody_
             subprocess.run([*ask, f"{serving.url}/users/directly/exists"], check=True)
         finally:
             running.terminate()
-            running.wait(timeout=15)
+            running.wait(timeout=30)
         wait_until(lambda: "/users/directly/exists 404" in serving.log())
         assert "127.0.0.5 GET /hello 200" in serving.log()
         assert "127.0.0.5 GET /users/directly/exists 404" in serving.log()

@@ -54,7 +54,7 @@ def way(request: pytest.FixtureRequest, cluster: Cluster, environment: dict[str,
         yield f"pit pipe -C {tmp_path}"
     finally:
         running.terminate()
-        running.wait(timeout=15)
+        running.wait(timeout=30)
 
 
 def run(

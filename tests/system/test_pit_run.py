@@ -59,7 +59,7 @@ def origin(tmp_path: Path) -> Iterator[str]:
         yield url
     finally:
         daemon.terminate()
-        daemon.wait(timeout=10)
+        daemon.wait(timeout=30)
 
 
 def test_on_a_terminal_the_lines_are_the_seeds(pit: Pit, origin: str) -> None:
