@@ -112,6 +112,7 @@ def test_init_makes_an_admin_and_never_takes_a_password_as_argument(place: Path)
     assert "no password" in snakepit("init", "--admin", "bob", "--data", data).stderr
     assert "Wrong user id format" in snakepit("init", "--admin", "B b", "--data", data, stdin="x\n").stderr
     assert snakepit("init", "--admin", "bob", "--data", data, stdin="x" * 80).returncode == 1
+    assert "too short" in snakepit("init", "--admin", "bob", "--data", data, stdin="7 chars\n").stderr
     with sqlite3.connect(place / "data" / "snakepit.db") as database:
         rows = database.execute("select id, admin from users order by id").fetchall()
     database.close()

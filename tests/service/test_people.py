@@ -1,12 +1,15 @@
 """Accounts, signing in, tokens, groups."""
 
+import asyncio
 from datetime import timedelta
 from pathlib import Path
 
+import bcrypt
 import httpx
 import pytest
 
 from snakepit.service.auth import Limiter
+from snakepit.store import users
 from tests.service.house import PASSWORD, House, done, open_house, submit
 from tests.waiting import wait_until
 
@@ -60,6 +63,29 @@ def test_a_user_needs_a_password_of_at_most_72_bytes(house: House) -> None:
     answer = house.client.put("/users/carl", json={"password": "ä" * 40})
     assert (answer.status_code, message(answer)) == (400, "The password is too long (72 bytes max)")
     assert house.client.get("/users/carl/exists").status_code == 404
+
+
+def test_a_new_password_has_8_characters_or_more(house: House, admin: httpx.Client, anna: httpx.Client) -> None:
+    short, enough = "ä" * 7, "ä" * 8
+    refusals = [
+        house.client.put("/users/carl", json={"password": short}),
+        house.client.put("/users/carl", json={"password": ""}),
+        admin.put("/users/carl", json={"password": short}),
+        admin.post("/users/anna", json={"verification": PASSWORD, "password": short}),
+        anna.post("/users/~", json={"verification": PASSWORD, "password": short}),
+    ]
+    words = "The password is too short (8 characters at least)"
+    assert [(each.status_code, message(each)) for each in refusals] == [(400, words)] * 5
+    assert house.client.get("/users/carl/exists").status_code == 404
+    assert anna.get("/users/~").status_code == 200
+    assert admin.put("/users/carl", json={"password": enough}).status_code == 200
+
+
+def test_a_shorter_password_from_before_still_signs_in(house: House) -> None:
+    hashed = bcrypt.hashpw(b"short", bcrypt.gensalt(4))
+    inserted = house.service.store.write(users.insert, "olduser", "", "", hashed, False)
+    asyncio.run_coroutine_threadsafe(inserted, house.events).result(10)
+    assert house.client.post("/users/olduser/authenticate", json={"password": "short"}).status_code == 200
 
 
 def test_nobody_makes_himself_admin(house: House, anna: httpx.Client, admin: httpx.Client) -> None:

@@ -9,8 +9,6 @@ import sys
 from snakepit.errors import SnakepitError
 from snakepit.pit import render
 
-SHORTEST_PASSWORD = 8
-
 
 class Unanswered(SnakepitError):
     """Nobody is there to ask."""
@@ -69,6 +67,8 @@ def new_password(question: str = "New password: ", which: str = OWN) -> str:
     if (given := given_password(which)) is not None:
         return given
     _somebody(question, WAYS[which])
+    from snakepit.wire.names import SHORTEST_PASSWORD
+
     while True:
         first = _hidden(question)
         if len(first) < SHORTEST_PASSWORD:

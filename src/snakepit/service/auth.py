@@ -24,6 +24,7 @@ from snakepit.errors import BadRequest, TooMany, Unauthorized
 from snakepit.store import tokens, users
 from snakepit.store.database import Store
 from snakepit.store.rows import TokenRow, UserRow
+from snakepit.wire.names import SHORTEST_PASSWORD
 
 LONGEST_PASSWORD_BYTES = 72  # bcrypt looks no further
 CACHED_SESSIONS = 10_000
@@ -152,8 +153,9 @@ class Passwords:
 
 
 def check_password(password: str) -> None:
-    if not password:
-        raise BadRequest("The password must not be empty")
+    """Of new ones; whoever has a shorter one from before keeps it."""
+    if len(password) < SHORTEST_PASSWORD:
+        raise BadRequest(f"The password is too short ({SHORTEST_PASSWORD} characters at least)")
     if len(password.encode()) > LONGEST_PASSWORD_BYTES:
         raise BadRequest(f"The password is too long ({LONGEST_PASSWORD_BYTES} bytes max)")
 

@@ -11,6 +11,7 @@ GROUP = r"[a-z]{1,32}"
 JOB = r"[0-9]+"
 LARGEST_JOB = 2**31 - 1
 TITLE_LENGTH = 40
+SHORTEST_PASSWORD = 8
 VARIABLE = r"[A-Za-z_][A-Za-z0-9_]{0,127}"
 # What runs when a job brings no command of its own; a missing file is a success, as in the original.
 COMPUTE = "if [ -f .compute ]; then bash .compute; fi\n"
