@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from snakepit.core.job import State
+from snakepit.core.job import Outcome, State
 from snakepit.pit import tables
 from snakepit.pit.render import cell, clean, size, width
 
@@ -66,6 +66,13 @@ def test_since_counts_days(days: int, shown: str) -> None:
 
 def test_state_letters_are_those_of_the_core() -> None:
     assert tuple(state.letters for state in State) == tables.LETTERS[:8]
+
+
+def test_an_ended_job_says_what_became_of_it() -> None:
+    shown = {str(outcome): tables.row(job(state=7, outcome=outcome.value), None)[7:10] for outcome in Outcome}
+    assert shown == {"succeeded": "FIN", "failed": "ERR", "stopped": "CAN", "timed out": "TIM", "lost": "LOS"}
+    assert tables.row(job(state=7), None, dated=True)[7:10] == "FIN"  # of a service that does not say it
+    assert tables.row(job(state=6, outcome="failed"), None)[7:10] == "CLN"
 
 
 def test_a_title_cannot_move_the_cursor() -> None:

@@ -29,7 +29,12 @@ def test_the_status_groups_jobs(pit: Pit) -> None:
     assert lines[1] == "Running:"
     assert lines[2].startswith(f"{runs:>6} RUN 00d 00:00:")
     assert any(line.startswith(f"{done:>6} FIN") and "Already over" in line for line in lines[lines.index("Done:") :])
+    failed = pit.submit("exit 3", "Gone wrong")
+    assert pit.run("wait", str(failed)).returncode == 3
+    for words in (("status",), ("show", "jobs")):
+        assert f"{failed:>6} ERR" in pit.ok(*words)
     found = json.loads(pit.ok("ps", "--json"))
+    assert next(job["outcome"] for job in found["done"] if job["id"] == failed) == "failed"
     assert [job["id"] for job in found["running"]] == [runs]
     pit.ok("cancel", str(runs))
 
@@ -45,7 +50,7 @@ def test_watching_shows_changes_as_they_happen(pit: Pit) -> None:
         number = pit.submit("sleep 300", "Watched")
         terminal.expect(f"{number:>6} RUN")
         pit.ok("stop", str(number))
-        terminal.expect(f"{number:>6} FIN")
+        terminal.expect(f"{number:>6} CAN")
         terminal.interrupt()
         assert terminal.end() == 0
 

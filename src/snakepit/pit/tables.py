@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 
 # As core.job.State.letters (a test holds them together); 8 was produced by services of 2018.
 LETTERS = ("NEW", "PRE", "WAI", "STA", "RUN", "STO", "CLN", "FIN", "ARC")
-WAITING = 2
+# What became of an ended job, in the same column; one that succeeded keeps the seed's letters.
+ENDS = {"failed": "ERR", "timed out": "TIM", "stopped": "CAN", "lost": "LOS"}
+WAITING, DONE = 2, 7
 TITLE = 40
 RESOURCE_ELSEWHERE = 30
 CAPTIONS = (("running", "Running:"), ("waiting", "Waiting:"), ("done", "Done:"))
@@ -20,6 +22,12 @@ CAPTIONS = (("running", "Running:"), ("waiting", "Waiting:"), ("done", "Done:"))
 
 def letters(state: object) -> str:
     return LETTERS[state] if isinstance(state, int) and 0 <= state < len(LETTERS) else str(state)
+
+
+def fate(job: Job) -> str:
+    """The letters of its state; of an ended one those of its outcome."""
+    state = job.get("state")
+    return ENDS.get(str(job.get("outcome")), LETTERS[DONE]) if state == DONE else letters(state)
 
 
 # ---------------------------------------------------------------------------------------------------------- job table
@@ -33,7 +41,7 @@ def header(columns: int | None, dated: bool = False) -> str:
 def row(job: Job, columns: int | None, dated: bool = False) -> str:
     cells = {
         "id": str(job.get("id", "")),
-        "state": letters(job.get("state")),
+        "state": fate(job),
         "when": str(job.get("date") or "") if dated else since(job.get("since") or {}),
         "uc": percent(job.get("utilComp")),
         "um": percent(job.get("utilMem")),
