@@ -20,6 +20,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from snakepit.engines.cgroups import remove_cgroups
+
 ROOT = Path(__file__).resolve().parent.parent
 CARD = "GeForce GTX 1070"
 START_LIMIT_S = 60
@@ -229,6 +231,8 @@ def service(place: Place) -> Iterator[str]:
     finally:
         end(running)
         end_agents(place)
+        with contextlib.suppress(OSError):  # none where it did not get so far
+            remove_cgroups((place.data / "cluster-id").read_text().strip())
 
 
 def await_hello(running: subprocess.Popen[bytes], address: str, log: Path) -> None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from tests.groups import remove_groups
+from snakepit.engines.cgroups import remove_cgroups
 from tests.waiting import wait_until
 
 PROGRAMS = Path(sys.executable).parent
@@ -115,7 +115,7 @@ class Serving:
             self.process.kill()
             self.kill_agents()
             with contextlib.suppress(FileNotFoundError):
-                remove_groups((self.home / "data" / "cluster-id").read_text().strip())
+                remove_cgroups((self.home / "data" / "cluster-id").read_text().strip())
             shutil.rmtree(self.home, ignore_errors=True)
 
     def kill_agents(self) -> None:

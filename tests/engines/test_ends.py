@@ -8,10 +8,9 @@ import pytest
 
 from snakepit.core.job import Cause, ProcessId
 from snakepit.engines.agent import procs
-from snakepit.engines.cgroups import prepare_cgroups
-from tests import groups
+from snakepit.engines.agent.limits import base_name
+from snakepit.engines.cgroups import prepare_cgroups, remove_cgroups
 from tests.engines.bench import CLUSTER, Room, account, process, room, run, shell
-from tests.groups import remove_groups
 from tests.waiting import await_until, wait_until
 
 pytestmark = pytest.mark.system
@@ -143,7 +142,8 @@ def test_who_kills_bubblewrap_from_outside_leaves_no_orphan() -> None:
 
 
 def groups_of(id: ProcessId) -> list[Path]:
-    return [path for base in groups.groups_of(CLUSTER) if (path := base / str(id)).is_dir()]
+    top = Path("/sys/fs/cgroup")
+    return [path for tree in (top, *top.glob("*/")) if (path := tree / base_name(CLUSTER) / str(id)).is_dir()]
 
 
 def limited() -> tuple[str, ...]:
@@ -151,7 +151,7 @@ def limited() -> tuple[str, ...]:
     if who is None:
         pytest.skip("control groups are prepared as root")
     found = prepare_cgroups(CLUSTER, who.uid, who.gid)
-    atexit.register(remove_groups, CLUSTER)
+    atexit.register(remove_cgroups, CLUSTER)
     if "mem" not in found:
         pytest.skip("this machine hands out no memory controller")
     return found

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from snakepit.errors import BadRequest
-from tests.cluster import RUNNING, WAITING, Cluster, User
+from tests.cluster import RUNNING, WAITING, Cluster, User, running_cluster
 from tests.waiting import wait_until
 
 UNTIL_GO = "echo up; until [ -e $KEEP_DIR/go ]; do sleep 0.05; done; echo over; exit {code}"
@@ -188,3 +188,16 @@ def test_a_change_that_makes_no_sense_changes_nothing(
     assert says in refused.value.message
     assert cluster.node()["resources"] == before
     assert me.run("true", "[4:gtx1070]")["outcome"] == "succeeded"
+
+
+def test_a_node_that_is_removed_keeps_no_agent_and_can_come_again() -> None:
+    with running_cluster() as cluster:
+        me = cluster.admin
+        me.run("echo before")
+        (agent,) = cluster.serving.agents()
+        ready = family(agent)
+        assert len(ready) > 1
+        me.call("DELETE", "/nodes/n0")
+        wait_until(lambda: all(gone(pid) for pid in ready), 60, "the agent and what stood ready are gone")
+        me.call("PUT", "/nodes/n0", {"endpoint": "local:"})
+        assert me.run("echo after")["exitCode"] == 0

@@ -82,21 +82,21 @@ def _take_over(root: Path) -> tuple[int, int]:
             f"data root {root} belongs to root and is not empty ({strangers[0]} …): "
             f"choose an empty one, or give it away with chown -R {ACCOUNT}"
         )
-    account = _account(root)
+    account = _account()
     os.chown(root, account.pw_uid, account.pw_gid)
     root.chmod(0o750)
     return account.pw_uid, account.pw_gid
 
 
-def _account(root: Path) -> pwd.struct_passwd:
+def _account() -> pwd.struct_passwd:
     """The system user `snakepit`, made where it is missing."""
     with contextlib.suppress(KeyError):
         return pwd.getpwnam(ACCOUNT)
     program = shutil.which("useradd") or "/usr/sbin/useradd"
     shell = next((shell for shell in ("/usr/sbin/nologin", "/sbin/nologin") if Path(shell).exists()), "/bin/false")
-    argv = [program, "--system", "--user-group", "--no-create-home", "--home-dir", str(root), "--shell", shell, ACCOUNT]
+    argv = [program, "--system", "--user-group", "--no-create-home", "--home-dir", "/nonexistent"]
     try:
-        done = subprocess.run(argv, capture_output=True, text=True)
+        done = subprocess.run([*argv, "--shell", shell, ACCOUNT], capture_output=True, text=True)
         words = done.stderr.strip()
     except OSError as problem:
         words = str(problem.strerror)

@@ -223,6 +223,12 @@ class AgentEngine:
             await self._link.close()
             self._link = None
 
+    async def leave(self) -> None:
+        if self._link is not None and self._link.open:  # none is started in order to be ended
+            with contextlib.suppress(EngineError):
+                await self._link.call("retire", HELLO_TIMEOUT_S)
+        await self.close()
+
     async def _ask(self, verb: str, **body: Any) -> Any:
         link = await self._connected()
         try:

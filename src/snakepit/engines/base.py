@@ -215,3 +215,7 @@ class Engine(Protocol):
     async def close(self) -> None:
         """Let go of the node; what runs there runs on."""
         ...
+
+    async def leave(self) -> None:
+        """Close it for good, where nothing of ours runs: what was started there for us ends, if it can be reached."""
+        ...

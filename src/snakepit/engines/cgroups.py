@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -22,6 +23,15 @@ def prepare_cgroups(cluster: str, uid: int, gid: int = -1) -> tuple[str, ...]:
     if not made and "cgroup2" in mounts:
         made = _prepare_version_2(Path(mounts["cgroup2"]), limits.base_name(cluster), uid, gid)
     return tuple(name for name, controller in (("cpu", "cpu"), ("mem", "memory")) if controller in made)
+
+
+def remove_cgroups(cluster: str) -> None:
+    """Those of a cluster that is given up, as far as nothing lives in them."""
+    mounts = limits.mounted(Path("/proc/self/mounts").read_text())
+    for mount in sorted(set(mounts.values())):
+        for directory, _, _ in os.walk(Path(mount) / limits.base_name(cluster), topdown=False):
+            with contextlib.suppress(OSError):
+                Path(directory).rmdir()
 
 
 def _prepare_version_2(mount: Path, name: str, uid: int, gid: int) -> set[str]:

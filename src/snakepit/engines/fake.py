@@ -250,6 +250,9 @@ class FakeEngine:
         self._node.changed.set()
         self._node.disconnect()
 
+    async def leave(self) -> None:
+        await self.close()
+
     def _listen(self, node: FakeNode) -> asyncio.Queue[Event | None]:
         if node.listener is not None:
             node.listener.put_nowait(None)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-import pwd
 import socket
 import subprocess
 import sys
@@ -141,7 +140,7 @@ class SocketWay:
             child = await asyncio.create_subprocess_exec(
                 python, "-I", "-S", str(package), str(self._state_dir), self._cluster, self.version,
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                cwd="/", env={"PATH": PATH, "HOME": _home(self._options.run_as), "LANG": "C.UTF-8"},
+                cwd="/", env={"PATH": PATH, "HOME": str(self._state_dir), "LANG": "C.UTF-8"},
                 **_identity(self._options.run_as),
             )  # fmt: skip
             said, _ = await asyncio.wait_for(child.communicate(), START_TIMEOUT_S)
@@ -175,14 +174,6 @@ def reachable_python(run_as: Account | None = None) -> str:
         if done.returncode == 0:
             return python
     raise Unreachable(f"no Python that this account can start: tried {', '.join(candidates)}")
-
-
-def _home(run_as: Account | None) -> str:
-    """Of the account itself: HOME may still be root's after the service gave up being root."""
-    try:
-        return pwd.getpwuid(run_as.uid if run_as is not None else os.geteuid()).pw_dir
-    except KeyError:
-        return "/"
 
 
 def _identity(run_as: Account | None) -> Body:

@@ -44,10 +44,10 @@ class Nodes:
             self._refuse_known_cards(id, found)
             await self._store.write(_insert, id, endpoint, properties, found, self._clock())
         except EngineError as error:
-            await engine.close()
+            await engine.leave()
             raise BadRequest(f"Problem adding node: {error.message}") from error
         except BaseException:
-            await engine.close()
+            await engine.leave()
             raise
         row = await self._store.read(nodes.get, id)
         await self._loop.in_turn(lambda changes: self._join(changes, row, engine))
@@ -76,7 +76,7 @@ class Nodes:
         async with self._at_rest(id, "remove") as node:
             await self._store.write(nodes.delete, id)
             await self._loop.in_turn(lambda changes: self._leave(changes, id))
-            await self._let_go(node)
+            await self._let_go(node, for_good=True)
         await self._loop.reload_access()
 
     @contextlib.asynccontextmanager
@@ -152,14 +152,14 @@ class Nodes:
         def say() -> None:
             node.going_offline = None
             if not node.online:
-                self._loop.spawn(self._say_offline(node.row.id, reason))
+                self._loop.spawn(self._say_offline(node, reason))
 
         if node.going_offline is None:
             node.going_offline = asyncio.get_running_loop().call_later(OFFLINE_AFTER_S, say)
 
-    async def _say_offline(self, id: str, reason: str) -> None:
-        if await self._store.write(nodes.set_online, id, False, self._clock()):
-            log.warning("node %s is offline: %s", id, reason)
+    async def _say_offline(self, node: LiveNode, reason: str) -> None:
+        if not node.online and await self._store.write(nodes.set_online, node.row.id, False, self._clock()):
+            log.warning("node %s is offline: %s", node.row.id, reason)
 
     def _join(self, changes: Changes, row: NodeRow, engine: Engine) -> None:
         node = self._live.nodes[row.id] = LiveNode(row, engine)
@@ -172,13 +172,13 @@ class Nodes:
         self._loop.forget_fits()
         self._loop.tell("node_changed", id)
 
-    async def _let_go(self, node: LiveNode) -> None:
+    async def _let_go(self, node: LiveNode, for_good: bool = False) -> None:
         if node.going_offline is not None:
             node.going_offline.cancel()
         if node.watching is not None:
             node.watching.cancel()
             await asyncio.wait([node.watching])
-        await node.engine.close()
+        await (node.engine.leave() if for_good else node.engine.close())
 
     def _offsets(self, node: str) -> dict[ProcessId, int]:
         return {
