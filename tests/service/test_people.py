@@ -307,6 +307,16 @@ def test_memberships_count_from_the_next_request_on(admin: httpx.Client, anna: h
     assert anna.put("/users/anna/groups/speech").status_code == 403
 
 
+def test_one_can_remove_oneself(house: House) -> None:
+    frida = house.user("frida")
+    job, home = submit(frida), house.root / "home" / "frida"
+    done(frida, job)
+    assert frida.delete("/users/frida").status_code == 200
+    assert (frida.get("/users/~").status_code, home.exists()) == (401, False)
+    assert house.client.get("/users/frida/exists").status_code == 404
+    assert house.user("root").get(f"/jobs/{job}").json()["user"] == "frida"
+
+
 def test_a_removed_user_leaves_no_running_job_no_home_and_no_token(house: House, admin: httpx.Client) -> None:
     emil = house.user("emil")
     job, home = submit(emil, "sleep 100"), house.root / "home" / "emil"
