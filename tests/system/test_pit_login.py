@@ -89,7 +89,17 @@ def test_a_wrong_password_is_said_to_be_wrong(machine: Pit) -> None:
     machine.registered("wrongly")
     (machine.home / ".pituser.txt").unlink()
     said = machine.fails("status", PIT_USER="wrongly", PIT_PASSWORD="not this one")
-    assert said.startswith('Command failed: Unable to authenticate. If user "wrongly" is not valid anymore, remove')
+    wrong = 'Command failed: Unable to authenticate: wrong user name or password (user "wrongly").\n'
+    assert said == wrong
+    assert machine.fails("login", "wrongly", PIT_PASSWORD="not this one") == wrong
+    (machine.home / ".pituser.txt").write_text("wrongly\nno-such-token\n")
+    assert machine.fails("status", PIT_PASSWORD="not this one") == wrong
+
+
+def test_a_remembered_user_who_is_no_more_is_told_what_to_remove(machine: Pit) -> None:
+    (machine.home / ".pituser.txt").write_text("neverwas\nno-such-token\n")
+    said = machine.fails("status", PIT_PASSWORD=PASSWORD)
+    assert said.startswith('Command failed: Unable to authenticate. If user "neverwas" is not valid anymore, remove')
 
 
 def test_without_a_terminal_nothing_is_asked(machine: Pit) -> None:
@@ -125,6 +135,18 @@ def test_an_ended_token_is_renewed_where_it_was_found(machine: Pit) -> None:
         terminal.type(PASSWORD + "\n")
         terminal.expect("renewer")
         assert terminal.end() == 0
+
+
+@pytest.mark.parametrize("line", [("passwd",), ("set", "me", "fullname=R"), ("status",)])
+def test_an_ended_token_is_the_same_for_every_command(machine: Pit, line: tuple[str, ...]) -> None:
+    user = f"ended{line[0]}"
+    machine.registered(user)
+    account = machine.home / ".pituser.txt"
+    account.write_text(f"{user}\nno-such-token\n")
+    said = machine.fails(*line, PIT_NEW_PASSWORD=NEW)
+    assert said.startswith("Command failed: The login on this machine has ended. Log in again: pit login")
+    machine.ok(*line, PIT_PASSWORD=PASSWORD, PIT_NEW_PASSWORD=NEW)
+    assert machine.ok("get", "me", "id") == f"{user}\n"
 
 
 def test_a_token_in_the_environment_needs_no_file(machine: Pit) -> None:

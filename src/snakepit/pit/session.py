@@ -57,7 +57,7 @@ class _Renewal:
                 "(in scripts: PIT_PASSWORD, --password-file or PIT_TOKEN)"
             ) from None
         plain = Client(client.address.url, certificate=client.certificate)
-        token = authenticate(plain, self._account.user, password)
+        token = authenticate(plain, self._account.user, password, remembered=True)
         files.save_account(files.Account(self._account.user, token, self._account.path))
         return token
 
@@ -104,11 +104,21 @@ def _register(client: Client, user: str, register: bool | None, fullname: str | 
     return password
 
 
-def authenticate(client: Client, user: str, password: str) -> str:
+def authenticate(client: Client, user: str, password: str, remembered: bool = False) -> str:
+    """`remembered`: the name is from a file of an earlier login, and may have gone since."""
     try:
         return client.authenticate(user, password)
-    except (BadRequest, Unauthorized, Forbidden, NotFound):
-        raise Unauthorized(
-            f'Unable to authenticate. If user "{user}" is not valid anymore, remove ".pituser.txt" from this directory '
-            "or your home folder and start over."
-        ) from None
+    except (BadRequest, Unauthorized, Forbidden, NotFound) as problem:
+        if remembered and isinstance(problem, NotFound):
+            words = (
+                f'Unable to authenticate. If user "{user}" is not valid anymore, remove ".pituser.txt" from this '
+                "directory or your home folder and start over."
+            )
+        else:
+            words = f'Unable to authenticate: wrong user name or password (user "{user}").'
+        raise Unauthorized(words) from None
+
+
+def check_login(client: Client) -> None:
+    """Before a change that carries the own password: a refusal of that could not be told from one of the token."""
+    client.call("GET", "/users/~")

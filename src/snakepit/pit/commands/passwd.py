@@ -13,6 +13,7 @@ from snakepit.pit.arguments import Argument, Arguments, Command
 def passwd(arguments: Arguments) -> int:
     name = arguments.word("username").removeprefix("user:")
     client = session.open_client()
+    session.check_login(client)
     own = not name or name == client.user
     verification = ask.password("Own password for verification: ")
     password = ask.new_password(which=ask.NEW)

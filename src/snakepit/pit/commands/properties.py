@@ -29,6 +29,7 @@ def set_(arguments: Arguments) -> int:
     body = entities.converted(entity.type, given)
     client = session.open_client()
     if entity.type == "user":
+        session.check_login(client)
         body["verification"] = ask.password("Own password for verification: ")
     client.call("POST", entity.path, body, limit_s=300)
     return 0
