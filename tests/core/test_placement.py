@@ -1,3 +1,4 @@
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -150,6 +151,8 @@ def test_processes_with_a_node_of_their_own_are_on_different_nodes() -> None:
 def test_closed_nodes_get_nothing_and_say_so() -> None:
     free = Free([node("n0", "gtx1070", online=False), node("n1", "gtx1070", drained=True), node("n2")])
     assert refused(free, "[gpu]") == ("n0: offline", "n1: drained", "n2: no gpu")
+    free.set_node(replace(node("n1", "gtx1070", drained=True), drain_reason="new power supply"))
+    assert refused(free, "[gpu]")[1] == "n1: drained: new power supply"
     assert where(placed(free, "[]")) == ["n2:"]
 
 

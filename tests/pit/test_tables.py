@@ -106,7 +106,7 @@ def test_sizes_are_for_people() -> None:
 
 def test_a_node_looks_as_in_the_seed() -> None:
     cards = [{"type": "cuda", "name": "GeForce GTX 1070", "index": i, "alias": "gtx1070"} for i in range(2)]
-    body = {"id": "n0", "endpoint": "local:", "online": True, "isolation": "sandbox", "resources": cards}
+    body = {"id": "n0", "endpoint": "local:", "online": True, "resources": cards}
     assert tables.node(body) == (
         "Node name: n0\n"
         "State:     ONLINE\n"
@@ -114,6 +114,21 @@ def test_a_node_looks_as_in_the_seed() -> None:
         '  0: "GeForce GTX 1070" aka "gtx1070" (cuda 0)\n'
         '  1: "GeForce GTX 1070" aka "gtx1070" (cuda 1)\n'
     )
+
+
+def test_a_node_says_what_it_has_and_which_limits_hold() -> None:
+    body = {"id": "n0", "online": True, "cpus": 16, "memory": 64_000_000_000, "slots": 128, "isolation": "sandbox"}
+    assert tables.node({**body, "limits": ["cpu", "mem"], "mounts": "/scratch:rw"}) == (
+        "Node name: n0\n"
+        "State:     ONLINE\n"
+        "Cores:     16\n"
+        "Memory:    64 GB\n"
+        "Slots:     128\n"
+        "Mounts:    /scratch:rw\n"
+        "Limits:    cores, memory\n"
+        "Isolation: sandbox\n"
+    )
+    assert "Limits:    none is enforced\n" in tables.node({**body, "limits": []})
 
 
 def test_a_node_says_what_is_not_as_usual() -> None:

@@ -66,6 +66,9 @@ def test_a_drained_node_starts_nothing_until_it_resumes(admin: httpx.Client, ann
 def test_properties_of_a_node_can_be_set(admin: httpx.Client) -> None:
     assert admin.post("/nodes/n0", json={"slots": 3}).status_code == 200
     assert admin.get("/nodes/n0").json()["slots"] == 3
+    assert "mounts" not in admin.get("/nodes/n0").json()
+    assert admin.post("/nodes/n0", json={"mounts": "/usr:ro"}).status_code == 200
+    assert admin.get("/nodes/n0").json()["mounts"] == "/usr:ro"
     assert admin.post("/nodes/n0", json={"colour": "red"}).status_code == 400
     assert admin.post("/nodes/n9", json={"slots": 3}).status_code == 404
 

@@ -124,7 +124,7 @@ def test_why_says_why(pit: Pit) -> None:
     assert "State:     ONLINE (drained: new disk)\n" in pit.ok("show", "node:n0")
     number = pit.submit("true")
     wait_until(lambda: state(pit, number) == 2)
-    wait_until(lambda: "n0: drained" in pit.ok("why", str(number)))
+    wait_until(lambda: "n0: drained: new disk\n" in pit.ok("why", str(number)))
     assert json.loads(pit.ok("why", str(number), "--json"))[str(number)]
     assert "State:         WAI (position 1)\n" in pit.ok("show", f"job:{number}")
     pit.ok("resume", "n0")

@@ -41,7 +41,7 @@ def _line(
     if not space.node.online:
         return "offline"
     if space.node.drained:
-        return "drained"
+        return f"drained: {space.node.drain_reason}" if space.node.drain_reason else "drained"
     if space.name in avoid:
         return "avoided, because a start failed there"
     groups = [group for group in request.groups if not group.nodes or space.name in group.nodes]

@@ -37,6 +37,7 @@ class Node:
     resources: tuple[Resource, ...] = ()
     online: bool = True
     drained: bool = False
+    drain_reason: str = ""
 
 
 def words(name: str) -> tuple[str, ...]:

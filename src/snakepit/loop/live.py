@@ -87,7 +87,8 @@ class LiveNode:
 
     def core(self) -> Node:
         row, drained = self.row, self.row.drained or self.held
-        return Node(row.id, row.cpus, row.mem_bytes, row.slots, tuple(row.resources), self.online, drained)
+        resources, reason = tuple(row.resources), row.drain_reason
+        return Node(row.id, row.cpus, row.mem_bytes, row.slots, resources, self.online, drained, reason)
 
 
 @dataclass(slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from snakepit.pit.render import cell, clean
+from snakepit.pit.render import cell, clean, size
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 LETTERS = ("NEW", "PRE", "WAI", "STA", "RUN", "STO", "CLN", "FIN", "ARC")
 # What became of an ended job, in the same column; one that succeeded keeps the seed's letters.
 ENDS = {"failed": "ERR", "timed out": "TIM", "stopped": "CAN", "lost": "LOS"}
+LIMITS = {"cpu": "cores", "mem": "memory", "pids": "processes"}
 WAITING, DONE = 2, 7
 TITLE = 40
 RESOURCE_ELSEWHERE = 30
@@ -155,6 +156,11 @@ def node(body: Job) -> str:
             ("Node name", text(body.get("id"))),
             ("State", _node_state(body)),
             ("Since", text(body.get("since"))),
+            ("Cores", text(body.get("cpus") or None)),
+            ("Memory", size(body["memory"]) if body.get("memory") else None),
+            ("Slots", text(body.get("slots") or None)),
+            ("Mounts", text(body.get("mounts") or None)),
+            ("Limits", _limits(body)),
             ("Isolation", _isolation(body)),
             ("Resources", _block(_resource(each) for each in resources) if resources else None),
         ]
@@ -169,11 +175,16 @@ def _node_state(body: Job) -> str:
     return f"{state} (drained{': ' + why if why else ''})"
 
 
-def _isolation(body: Job) -> str | None:
-    """Said only where it is not as it should be."""
-    kind, problem = text(body.get("isolation")), text(body.get("isolationProblem"))
-    if kind in (None, "sandbox") and not problem:
+def _limits(body: Job) -> str | None:
+    """Which of the things that a job asks for it cannot take more of."""
+    limits = body.get("limits")
+    if limits is None:
         return None
+    return ", ".join(LIMITS.get(each, clean(str(each))) for each in limits) or "none is enforced"
+
+
+def _isolation(body: Job) -> str | None:
+    kind, problem = text(body.get("isolation") or None), text(body.get("isolationProblem"))
     return f"{kind or 'unknown'} ({problem})" if problem else kind
 
 

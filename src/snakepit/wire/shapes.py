@@ -65,6 +65,7 @@ class Node(TypedDict):
     cpus: int
     memory: int
     slots: int
+    mounts: NotRequired[str]
     isolation: str
     isolationProblem: NotRequired[str]
     limits: list[str]

@@ -53,6 +53,8 @@ async def show(call: Call) -> shapes.Node:
         "limits": list(row.limits),
         "drained": row.drained,
     }
+    if row.properties.get("mounts"):
+        shown["mounts"] = row.properties["mounts"]
     if row.isolation_problem:
         shown["isolationProblem"] = row.isolation_problem
     if row.drain_reason:
