@@ -2,8 +2,9 @@
 
 import pytest
 
-from snakepit.client.entities import Entity, converted, job_numbers, parse, properties
+from snakepit.client.entities import ISOLATIONS, Entity, Unreadable, converted, job_numbers, parse, properties
 from snakepit.errors import BadRequest
+from snakepit.service.verbs.nodes import CHANGED_NODE
 
 
 def test_entities_have_a_type_an_id_and_sometimes_an_index() -> None:
@@ -57,6 +58,10 @@ def test_some_properties_are_no_texts() -> None:
     assert converted("node", {"slots": "8"}) == {"slots": 8}
     with pytest.raises(BadRequest, match="admin=perhaps"):
         converted("user", {"admin": "perhaps"})
+    assert CHANGED_NODE["isolation"].choices == ISOLATIONS
+    assert converted("node", {"isolation": "none"}) == {"isolation": "none"}
+    with pytest.raises(Unreadable, match="isolation=maybe: expected one of auto, sandbox, none"):
+        converted("node", {"isolation": "maybe"})
 
 
 def test_job_numbers_come_alone_in_ranges_and_in_lists() -> None:

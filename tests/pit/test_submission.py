@@ -60,8 +60,20 @@ def test_flags_and_a_request_exclude_each_other() -> None:
         title_and_request("T", "[]", "--gpus", "1")
 
 
+@pytest.mark.parametrize("request_", ["[]", "[gpu", "2:[gpu]", "2[gpu]", " 2 : [gpu]"])
+def test_a_request_beside_flags_is_no_title(request_: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        title_and_request("--gpus", "1", "--mem", "2G", request_, "-s", "-d", "true")
+    assert caught.value.message.endswith(f"Leave out {request_}, or --gpus, --mem (and give a title)")
+
+
+@pytest.mark.parametrize("title", ["2 GPUs", "3: third try", "gpu[0]", "12"])
+def test_a_title_beside_flags_may_begin_with_a_number(title: str) -> None:
+    assert title_and_request("--gpus", "1", title, "-d", "true") == (title, "[gpu]")
+
+
 def test_a_long_title_is_refused() -> None:
-    with pytest.raises(SnakepitError, match="40 characters max"):
+    with pytest.raises(UsageError, match="40 characters max"):
         title_and_request("x" * 41, "[]")
 
 

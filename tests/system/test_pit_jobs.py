@@ -139,7 +139,7 @@ def test_old_jobs_are_found_by_what_they_were(pit: Pit, other: Pit) -> None:
     assert found.splitlines()[0].startswith("   JOB   S DATE                     UC%")
     assert [int(line[:6]) for line in found.splitlines()[1:]] == [number]
     assert "unknown filter" in pit.fails("show", "jobs", "colour=red", code=2)
-    assert "Cannot parse" in pit.fails("show", "jobs", "since=yesterdayish")
+    assert "Cannot parse" in pit.fails("show", "jobs", "since=yesterdayish", code=2)
 
 
 def test_a_result_is_shown(pit: Pit) -> None:

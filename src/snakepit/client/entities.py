@@ -5,6 +5,7 @@ from __future__ import annotations
 from snakepit.errors import BadRequest
 
 TYPES = ("user", "group", "node", "job", "alias")
+ISOLATIONS = ("auto", "sandbox", "none")
 MAX_JOBS = 10_000
 LONGEST_NUMBER = 100  # far beyond all jobs: that there is none of this number is for the service to say
 
@@ -93,6 +94,8 @@ def _converted(type: str, name: str, value: str) -> object:
         if value.lower() in ("no", "n", "false", "0"):
             return False
         raise Unreadable(f'admin={value}: expected "yes" or "no"')
+    if (type, name) == ("node", "isolation") and value not in ISOLATIONS:
+        raise Unreadable(f"isolation={value}: expected one of {', '.join(ISOLATIONS)}")
     if (type, name) == ("node", "slots"):
         if not (value.isdigit() and value.isascii()):
             raise Unreadable(f"slots={value}: expected a number")

@@ -96,7 +96,12 @@ def _text(path: str) -> str:
         with open(path, encoding="utf-8") as file:
             return file.read(1_000_000)
     except (OSError, UnicodeDecodeError) as problem:
-        raise SnakepitError(f"cannot read {path}: {problem}") from None
+        raise unreadable(path, problem) from None
+
+
+def unreadable(what: str, problem: OSError | UnicodeDecodeError) -> SnakepitError:
+    words = "it is no UTF-8 text" if isinstance(problem, UnicodeDecodeError) else problem.strerror or str(problem)
+    return SnakepitError(f"cannot read {what}: {words}")
 
 
 def _write(path: str, text: str, mode: int) -> None:

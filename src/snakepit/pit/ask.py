@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import sys
 
+from snakepit.client import files
 from snakepit.errors import SnakepitError
 from snakepit.pit import render
 
@@ -86,7 +87,7 @@ def given_password(which: str = OWN) -> str | None:
             with open(path, encoding="utf-8") as file:
                 return file.readline().rstrip("\r\n")
         except (OSError, UnicodeDecodeError) as problem:
-            raise SnakepitError(f"cannot read the password file {path}: {problem}") from None
+            raise files.unreadable(f"the password file {path}", problem) from None
     return os.environ.get(which) or None
 
 

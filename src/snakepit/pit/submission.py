@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from snakepit.client import files
 from snakepit.errors import SnakepitError
 from snakepit.pit.arguments import Arguments, UsageError
 
@@ -43,6 +44,12 @@ def title_and_request(arguments: Arguments, script: str) -> tuple[str, str]:
         title, words = "", ["", words[0]]
     elif len(words) == 1 and not flags and _looks_like_request(words[0]) and not os.path.exists(REQUEST_FILE):
         raise UsageError(f"missing argument <title>: {words[0]} looks like a clusterRequest")
+    elif len(words) == 1 and flags and _has_brackets(words[0]):
+        given = ", ".join(f"--{name}" for name in FLAGS if arguments.on(name))
+        raise UsageError(
+            f"either a clusterRequest or flags (--gpus …), not both: {words[0]} looks like a clusterRequest. "
+            f"Leave out {words[0]}, or {given} (and give a title)"
+        )
     if flags and len(words) > 1:
         raise UsageError("either a clusterRequest or flags (--gpus …), not both")
     if not title:
@@ -50,7 +57,7 @@ def title_and_request(arguments: Arguments, script: str) -> tuple[str, str]:
             raise UsageError("missing argument <title>")
         title = _title_of(script) if not interactive else "Interactive"
     if len(title) > TITLE_LENGTH:
-        raise SnakepitError(f"Job title too long ({TITLE_LENGTH} characters max)")
+        raise UsageError(f"Job title too long ({TITLE_LENGTH} characters max)")
     if interactive and not flags and len(words) < 2 and not os.path.exists(REQUEST_FILE):
         return title, "[]"
     return title, _from_flags(flags) if flags else _request(words[1:])
@@ -65,6 +72,11 @@ def _looks_like_request(word: str) -> bool:
     word = word.lstrip()
     after_count = word.lstrip("0123456789").lstrip()
     return word.startswith("[") or (word[:1].isdigit() and after_count.startswith((":", "[")))
+
+
+def _has_brackets(word: str) -> bool:
+    """`[…` or `2:[…`. Of titles, which flags leave the only word to be, fewer begin like this than with a number."""
+    return word.lstrip().lstrip("0123456789").lstrip().removeprefix(":").lstrip().startswith("[")
 
 
 def _title_of(script: str) -> str:
@@ -106,7 +118,7 @@ def _default_request() -> str:
     except FileNotFoundError:
         text = ""
     except (OSError, UnicodeDecodeError) as problem:
-        raise SnakepitError(f"cannot read {REQUEST_FILE}: {problem}") from None
+        raise files.unreadable(REQUEST_FILE, problem) from None
     if not text:
         raise UsageError(
             "No resources requested from cluster. Please provide a clusterRequest (like '[gpu]', or '[]' for none), "
@@ -137,7 +149,7 @@ def _env_file(path: str) -> dict[str, str]:
         with open(path, encoding="utf-8") as file:
             lines = file.read().splitlines()
     except (OSError, UnicodeDecodeError) as problem:
-        raise SnakepitError(f"cannot read {path}: {problem}") from None
+        raise files.unreadable(path, problem) from None
     values = {}
     for number, line in enumerate(lines, 1):
         line = line.strip().removeprefix("export ").strip()

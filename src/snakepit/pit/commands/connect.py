@@ -35,7 +35,7 @@ def _certificate(address: Address, arguments: Arguments) -> str:
             with open(path, encoding="utf-8") as file:
                 return file.read().strip()
         except (OSError, UnicodeDecodeError) as problem:
-            raise SnakepitError(f"cannot read {path}: {problem}") from None
+            raise files.unreadable(path, problem) from None
     if not address.tls:
         return ""
     from snakepit.client import tls

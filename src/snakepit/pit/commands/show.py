@@ -5,11 +5,17 @@ from __future__ import annotations
 from snakepit.client import entities
 from snakepit.client.client import Client
 from snakepit.client.http import query
+from snakepit.errors import BadRequest
 from snakepit.pit import render, session, tables
 from snakepit.pit.arguments import JSON, Argument, Arguments, Command, UsageError
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 LISTS = ("users", "groups", "nodes", "aliases")
 AUDIT_FILTERS = ("user", "job", "before", "limit")
+NUMBERS = ("job", "before", "limit", "offset")
 FILTERS = ("since", "till", "user", "title", "asc", "desc", "limit", "offset")
 
 
@@ -33,11 +39,7 @@ def show(arguments: Arguments) -> int:
 
 
 def _jobs(words: list[str], as_json: bool) -> int:
-    filters = entities.properties(words)
-    for name in filters:
-        if name not in FILTERS:
-            raise UsageError(f'unknown filter "{name}" (expected {", ".join(FILTERS)})')
-    found = session.open_client().call("GET", "/jobs" + query(dict(filters)))
+    found = _filtered("/jobs", words, FILTERS)
     if as_json:
         render.json_out(found)
     else:
@@ -46,16 +48,25 @@ def _jobs(words: list[str], as_json: bool) -> int:
 
 
 def _audit(words: list[str], as_json: bool) -> int:
-    filters = entities.properties(words)
-    for name in filters:
-        if name not in AUDIT_FILTERS:
-            raise UsageError(f'unknown filter "{name}" (expected {", ".join(AUDIT_FILTERS)})')
-    found = session.open_client().call("GET", "/audit" + query(dict(filters)))
+    found = _filtered("/audit", words, AUDIT_FILTERS)
     if as_json:
         render.json_out(found)
     else:
         render.out(tables.audit(found))
     return 0
+
+
+def _filtered(path: str, words: list[str], known: tuple[str, ...]) -> Any:
+    filters = entities.properties(words)
+    for name, value in filters.items():
+        if name not in known:
+            raise UsageError(f'unknown filter "{name}" (expected {", ".join(known)})')
+        if name in NUMBERS and not (value.isdigit() and value.isascii()):
+            raise UsageError(f"{name}={value}: expected a number")
+    try:
+        return session.open_client().call("GET", path + query(dict(filters)))
+    except BadRequest as problem:  # which dates and fields there are, the service knows
+        raise UsageError(problem.message) from None
 
 
 def _list(what: str, as_json: bool) -> int:
