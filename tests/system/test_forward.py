@@ -252,8 +252,20 @@ def test_it_ends_with_the_worker(pit: Pit, me: User) -> None:
             one.sendall(b"echo\nx")
             assert one.recv(1) == b"x"
             me.client.stop(job)
-            assert forward.end() == 1
-        assert "Worker not active" in forward.err[-1]
+            assert forward.end() == 0
+        assert forward.err[-1] == f"Job {job} has ended: stopped - Stopped by user {me.name}\n"
+        assert "Command failed" not in "".join(forward.err)
+
+
+def test_it_ends_with_the_worker_where_the_job_goes_on(pit: Pit, me: User) -> None:
+    job = me.submit("if [ $WORKER_INDEX = 1 ]; then sleep 1000; fi; until [ -e go ]; do sleep 0.05; done", "2:[]")
+    me.reaches(job, RUNNING)
+    with running(pit, "forward", str(job), "0:80") as forward:
+        forward.ports()
+        pit.ok("exec", str(job), "--", "touch", "go")
+        assert forward.end() == 0
+    assert forward.err[-1] == f"Worker 0 of job {job} has ended.\n"
+    me.client.stop(job)
 
 
 def test_it_ends_with_the_right(cluster: Cluster, tmp_path: Path) -> None:

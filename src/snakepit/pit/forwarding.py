@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from snakepit.client.entities import job_numbers
 from snakepit.client.forward import Forward
+from snakepit.errors import NotFound
 from snakepit.pit.arguments import Arguments, Option, UsageError
 
 WORKER = Option("-w --worker", "which worker of the job (0 when left out)", "index")
@@ -34,11 +35,14 @@ def allow_many() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
 
 
-def keep_forwarding(forward: Forward, announce: Callable[[], None]) -> int:
-    """Until Ctrl-C, which may come as soon as anything was announced."""
+def keep_forwarding(forward: Forward, announce: Callable[[], None], part: Callable[[], None]) -> int:
+    """Until Ctrl-C, which may come as soon as anything was announced, or the worker's end, after which we `part`."""
     allow_many()
     with contextlib.suppress(KeyboardInterrupt):
         forward.begin()
         announce()
-        forward.run()
+        try:
+            forward.run()
+        except NotFound:
+            part()
     return 0

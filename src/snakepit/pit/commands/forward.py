@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from snakepit.client import ports
+from snakepit.client.client import DONE, Client
 from snakepit.client.forward import Door, Forward, door_of
 from snakepit.errors import BadRequest
 from snakepit.pit import render, session
 from snakepit.pit.arguments import Argument, Arguments, Command, UsageError
+from snakepit.pit.following import sentence
 from snakepit.pit.forwarding import WORKER, keep_forwarding, one_job, worker_of
+
+ENDS_S = 2
 
 
 def forward(arguments: Arguments) -> int:
@@ -36,7 +40,16 @@ def forward(arguments: Arguments) -> int:
         render.flush()
         render.talk("Hit Ctrl-C to stop forwarding.")
 
-    return keep_forwarding(Forward(client, doors, render.talk), announce)
+    return keep_forwarding(Forward(client, doors, render.talk), announce, lambda: _part(client, job, worker))
+
+
+def _part(client: Client, job: int, worker: int) -> None:
+    """An end that was to be expected. The job of a worker that ended often ends a moment later."""
+    found = client.call("GET", f"/jobs/{job}/wait?timeout={ENDS_S}", limit_s=ENDS_S + 30)
+    if found["state"] == DONE:
+        render.talk(f"Job {job} has ended: {sentence(found)}")
+    else:
+        render.talk(f"Worker {worker} of job {job} has ended.")
 
 
 COMMANDS = (
@@ -49,6 +62,6 @@ COMMANDS = (
         examples=("pit forward 190 8080", "pit forward -w 1 190 8080:80 0:6006"),
         notes="""
 "ports" are pairs local[:remote]. A local 0 takes any free port and says which. It listens on localhost only. While the
-service is away connections wait for it; the command ends with the worker, or with Ctrl-C.""",
+service is away connections wait for it; the command ends with the worker, or with Ctrl-C (exit code 0).""",
     ),
 )
