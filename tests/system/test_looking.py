@@ -231,6 +231,22 @@ def test_what_is_not_there_or_not_allowed_is_refused(cluster: Cluster, pit: Pit,
     assert "Worker not active" in pit.fails("jupyter", str(job))
 
 
+def test_a_directory_that_is_not_there_is_said_not_to_be(pit: Pit, me: User, events: str) -> None:
+    over = me.run(f"{events}; mkdir $SRC_DIR/runs")["id"]
+    assert f"There is no directory nope in job {over}" in pit.fails("tensorboard", str(over), "--logdir", "nope")
+    runs_on = me.submit("until [ -e $KEEP_DIR/go ]; do sleep 0.05; done; " + events.replace("/logs", "/nope"))
+    me.reaches(runs_on, RUNNING)
+    with running(pit, "tensorboard", "--head", str(runs_on), "--logdir", "keep/nope") as found:
+        url = link(found)
+        assert f"There is no directory keep/nope in job {runs_on} yet" in "".join(found.err)
+        pit.ok("exec", str(runs_on), "--", "bash", "-c", "touch $KEEP_DIR/go")
+        assert runs(url) == ["."]
+    for directory in ("keep/logs", "runs"):
+        with running(pit, "tensorboard", str(over), "--logdir", directory) as found:
+            link(found)
+            assert "no directory" not in "".join(found.err)
+
+
 def test_it_ends_with_the_token(me: User, tmp_path: Path, events: str) -> None:
     job = me.run(events)["id"]
     token = me.call("POST", "/users/~/tokens", {"name": "board"})

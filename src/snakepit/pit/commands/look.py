@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from snakepit.client import within
-from snakepit.client.client import Client
+from snakepit.client import places, transfer, within
+from snakepit.client.client import DONE, Client
 from snakepit.client.entities import job_numbers
 from snakepit.client.forward import Door, Forward, door_of
 from snakepit.client.http import query
 from snakepit.client.ports import listen
-from snakepit.errors import Forbidden, NotFound
+from snakepit.errors import Forbidden, NotFound, SnakepitError
 from snakepit.pit import render, session
 from snakepit.pit.arguments import Argument, Arguments, Command, Option, UsageError
 from snakepit.pit.forwarding import WORKER, one_job, worker_of
 from snakepit.pit.looking import Look
 
 RUNNING = 4
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 PORT = Option("-p --port", "the local port (any that is free when left out)", "number")
 OPEN = Option("--open", "opens it in the browser")
 
@@ -31,9 +36,33 @@ def tensorboard(arguments: Arguments) -> int:
         remote, path = server.address()
         door = door_of(numbers[0], worker_of(arguments), port, remote)
     else:
+        _look_for(client, jobs, directory)
         asked = query({"jobs": ",".join(map(str, numbers)), "logdir": directory or None})
         door = Door(listen(port), f"/pipes/tensorboard{asked}", "the head")
     return _look(client, door, "TensorBoard", path, server, arguments)
+
+
+def _look_for(client: Client, jobs: list[dict[str, Any]], directory: str) -> None:
+    """Says where there is nothing to show: a job that runs may still make it, ended ones will not."""
+    lacking = [job for job in jobs if not _is_there(client, int(job["id"]), directory)]
+    if lacking and len(lacking) == len(jobs) and all(job["state"] == DONE for job in jobs):
+        which = " and ".join(f"job {job['id']}" for job in jobs)
+        raise NotFound(f"There is no directory {directory} in {which} (nor below src/)")
+    for job in lacking:
+        yet = "" if job["state"] == DONE else " yet; it is shown once it is there"
+        render.talk(f"There is no directory {render.clean(directory)} in job {job['id']}{yet}.")
+
+
+def _is_there(client: Client, job: int, directory: str) -> bool:
+    """A path that may not be looked at counts as there: what is wrong with it is the service's to say."""
+    if not directory or directory.startswith("/") or ".." in directory.split("/"):
+        return True
+    place, _, _ = places.parse([str(job)])
+    try:
+        found = (transfer.look(client, place, path) for path in (directory, f"src/{directory}"))
+        return any(each is not None and not each.is_file for each in found)
+    except SnakepitError:
+        return True
 
 
 def _within(client: Client, job: int, worker: int, directory: str) -> within.Server | None:
