@@ -100,7 +100,7 @@ def test_a_retry_has_a_fresh_src_and_the_same_keep(me: User, cluster: Cluster) -
     assert (cluster.pit(job["id"]) / "keep" / "attempts").read_text() == "0\n1\n2\n"
     log = me.log(job["id"])
     assert "[worker 0] litter" not in log
-    assert "Trying again: attempt 2" in log
+    assert "Trying again: attempt 2 (ATTEMPT=1)\n" in log
 
 
 def test_a_retry_that_succeeds_makes_the_job_succeed(me: User) -> None:

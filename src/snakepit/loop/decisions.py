@@ -168,7 +168,8 @@ class Decisions:
         number = job.attempt_number
         event = Event.READY if job.row.script_only else Event.RETRY
         changes.move(job, event, f"attempt {number}: {job.reason}", attempt=number)
-        changes.after.append(lambda: self._books.say(job.id, "daemon", f"Trying again: attempt {number + 1}"))
+        words = f"Trying again: attempt {number + 1} (ATTEMPT={number})"
+        changes.after.append(lambda: self._books.say(job.id, "daemon", words))
         return self._take_up(changes, job)
 
     def call(self, changes: Changes, function: Callable[[Changes], None], answer: asyncio.Future[None]) -> None:

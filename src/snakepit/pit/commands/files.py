@@ -79,16 +79,25 @@ def du(arguments: Arguments) -> int:
         return 0
     lines = [f"{render.size(size):>9}  {render.name(name)}\n" for name, size, _ in found["entries"]]
     shown = place.entity + (f":{render.name(path)}" if path else "")
-    lines.append(f"{render.size(found['size']):>9}  {shown} ({found['files']} files)\n")
+    lines.append(f"{render.size(found['size']):>9}  {shown} ({_count(found['files'])})\n")
     render.out_names("".join(lines))
-    _limit(found, place)
+    render.out(_used(found, place))
     return 0
 
 
-def _limit(found: dict[str, Any], place: places.Place) -> None:
-    if found.get("limit"):
-        whose = "home and jobs" if place.root.startswith("/users/") else "in all"
-        render.out(f"{render.size(found['used']):>9}  of {render.size(found['limit'])} ({whose})\n")
+def _count(files: int) -> str:
+    return "1 file" if files == 1 else f"{files} files"
+
+
+def _used(found: dict[str, Any], place: places.Place) -> str:
+    """What counts against a limit; of a user more than the directory, so it is said without a limit, too."""
+    used, limit = found.get("used"), found.get("limit")
+    whose = "home and jobs" if place.root.startswith("/users/") else ""
+    if used is None or not (limit or whose):
+        return ""
+    if limit:
+        return f"{render.size(used):>9}  of {render.size(limit)} ({whose or 'in all'})\n"
+    return f"{render.size(used):>9}  {whose} (no limit)\n"
 
 
 def _where(arguments: Arguments, needed: bool = False) -> tuple[places.Place, str]:
@@ -135,6 +144,6 @@ COMMANDS = (
         (Argument("entity", required=False), Argument("path", required=False)),
         (JSON,),
         examples=("pit du", "pit du 190", "pit du group:students sets"),
-        notes=f"{PLACES}\nWithout any of them it is your home. Where there is a limit, your jobs count too.",
+        notes=f"{PLACES}\nWithout any of them it is your home. The last line is what a limit counts: home and jobs.",
     ),
 )

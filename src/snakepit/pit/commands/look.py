@@ -14,12 +14,11 @@ from snakepit.pit.arguments import Argument, Arguments, Command, Option, UsageEr
 from snakepit.pit.forwarding import WORKER, one_job, worker_of
 from snakepit.pit.looking import Look
 
-RUNNING = 4
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+RUNNING = 4
 PORT = Option("-p --port", "the local port (any that is free when left out)", "number")
 OPEN = Option("--open", "opens it in the browser")
 
