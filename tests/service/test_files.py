@@ -104,7 +104,10 @@ def test_directories_are_made_listed_and_removed_with_all_in_them(anna: httpx.Cl
     assert Path("/etc/passwd").exists()
     assert anna.delete(f"{HOME}/stats/x").status_code == 200
     assert not (home / "x").exists()
-    assert anna.put(f"{HOME}/stats/no/parent", json={"type": "file"}).status_code == 404
+    orphan = anna.put(f"{HOME}/stats/no/parent", json={"type": "file"})
+    assert (orphan.status_code, orphan.json()["message"]) == (404, '"no" does not exist')
+    unreadable = anna.get(f"{HOME}/stats/%ff%1bx")
+    assert unreadable.json()["message"] == r'"\udcff\u001bx" does not exist'
     assert anna.put(f"{HOME}/stats/s", json={"type": "file", "size": 7}).status_code == 200
     assert (home / "s").stat().st_size == 7
     assert anna.put(f"{HOME}/stats/s", json={"type": "pipe"}).status_code == 400

@@ -67,6 +67,7 @@ def test_both_forms_of_a_remote_path_mean_the_same(pit: Pit, job: int) -> None:
 
 def test_a_file_goes_up_in_every_form(pit: Pit, home: Path) -> None:
     (pit.project / "up").write_bytes(b"up")
+    (pit.project / "tree").mkdir()
     pit.ok("push", "home", "one", "up")
     pit.ok("push", "home:two", "up")
     pit.ok("cp", "up", "home:three")
@@ -78,7 +79,10 @@ def test_a_file_goes_up_in_every_form(pit: Pit, home: Path) -> None:
     for name in ("one", "two", "three", "four", "into/it/up", "into/up", "up"):
         assert (home / name).read_bytes() == b"up"
     assert "does not exist" in pit.fails("push", "home", "x", "nothing-here")
-    assert "does not exist" in pit.fails("push", "home", "no/such/directory", "up")
+    missing = 'Command failed: "no/such" does not exist in home. Make it first: pit mkdir home no/such\n'
+    assert pit.fails("push", "home", "no/such/directory", "up") == missing
+    assert pit.fails("cp", "up", "home:no/such/") == missing
+    assert pit.fails("cp", "-r", "tree", "home:no/such/") == missing
     assert "Target path is existing, but not a file." in pit.fails("push", "home", "into", "up")
 
 
@@ -131,8 +135,14 @@ def test_stdin_and_stdout_carry_any_bytes(pit: Pit, home: Path) -> None:
     assert piped(pit, data, "push", "home", "piped").returncode == 0
     assert (home / "piped").read_bytes() == data
     assert piped(pit, b"", "cat", "home", "piped").stdout == data
-    refused = piped(pit, b"other", "push", "home", "piped")
-    assert (refused.returncode, b"Remote file is larger than local one." in refused.stderr) == (1, True)
+    for local in ((), ("-",), ("/dev/stdin",)):
+        refused = piped(pit, b"other", "push", "home", "piped", *local)
+        assert refused.returncode == 1
+        assert refused.stderr == (
+            b"Command failed: Remote file already existing. "
+            b"What comes from stdin or a pipe cannot be compared with it: use force option to overwrite.\n"
+        )
+        assert (home / "piped").read_bytes() == data
     assert piped(pit, b"other", "push", "-f", "home", "piped").returncode == 0
     assert (home / "piped").read_bytes() == b"other"
 

@@ -31,6 +31,10 @@ ONLY_FILES = "Command only supports file transfers."
 GO_ON_HERE = "Remote file larger than local one. Continue interrupted download (yN)? "
 GO_ON_THERE = "Remote file smaller than local one. Continue interrupted upload (yN)? "
 LARGER_THERE = "Remote file is larger than local one."
+STREAM_THERE = (
+    "Remote file already existing. What comes from stdin or a pipe cannot be compared with it: "
+    "use force option to overwrite."
+)
 SAME_THERE = "Remote file of same size already existing: Skipped upload."
 NOT_A_FILE = "Target path is existing, but not a file."
 HOW = "--continue or --force"
@@ -222,10 +226,11 @@ def push(place: Place, path: str, local: str | None, how: How, into: bool = Fals
     if found is not None and not found.is_file:
         raise BadRequest(NOT_A_FILE)
     if local is None or not named:
-        _push_stream(client, place, path, found, how)
+        stdin = sys.stdin.fileno()
+        _push_stream(client, place, path, found, how, lambda space: os.readv(stdin, [space]))
     elif _special(local):
         with open(local, "rb", buffering=0) as device:
-            _send(client, place, path, found, how, device.readinto, 0)
+            _push_stream(client, place, path, found, how, device.readinto)
     else:
         _push_file(client, place, path, local, found, how)
     return 0
@@ -251,12 +256,13 @@ def _push_file(client: Client, place: Place, path: str, local: str, found: trans
         raise SnakepitError(f"{local} changed while it was sent: {end} of {size} bytes are there")
 
 
-def _push_stream(client: Client, place: Place, path: str, found: transfer.Stats | None, how: How) -> None:
+def _push_stream(
+    client: Client, place: Place, path: str, found: transfer.Stats | None, how: How, read: transfer.ReadInto
+) -> None:
     if found is not None and found.size and not how.force:
-        raise BadRequest(f"{LARGER_THERE} (What comes from stdin has no size before; use force option to overwrite.)")
-    stdin = sys.stdin.fileno()
+        raise BadRequest(STREAM_THERE)
     with Bar("uploading") as bar:
-        _send(client, place, path, found, how, lambda space: os.readv(stdin, [space]), 0, bar)
+        _send(client, place, path, found, how, read, 0, bar)
 
 
 def _send(
@@ -271,7 +277,8 @@ def _send(
     size: int = 0,
 ) -> int:
     if found is None:
-        transfer.make_file(client, place, path, size)
+        with _naming_the_folder(client, place, path):
+            transfer.make_file(client, place, path, size)
     if found is None or not (how.force and found.size):
         return transfer.send(client, place, path, read, offset, bar)
     folder, slash, name = path.rpartition("/")
@@ -296,7 +303,20 @@ def _push_tree(client: Client, place: Place, path: str, local: str, how: How, fo
     handle = os.open(local, os.O_RDONLY | os.O_DIRECTORY)
     try:
         size = transfer.tree_size(handle)
-        with whole_or_sync(), Bar("uploading", size) as bar:
+        with whole_or_sync(), _naming_the_folder(client, place, path), Bar("uploading", size) as bar:
             return _left_out(transfer.send_tree(client, place, path, handle, size, how.force, bar))
     finally:
         os.close(handle)
+
+
+@contextlib.contextmanager
+def _naming_the_folder(client: Client, place: Place, path: str) -> Iterator[None]:
+    """Where something is to go into a directory that is not there: which, and how it is made."""
+    try:
+        yield
+    except NotFound:
+        folder = os.path.dirname(path.rstrip("/"))
+        if not folder.strip("/") or transfer.look(client, place, folder) is not None:
+            raise
+        make = f"pit mkdir {place.entity} {shlex.quote(folder)}"
+        raise NotFound(f'"{folder}" does not exist in {place.entity}. Make it first: {make}') from None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
 import re
 import secrets
@@ -83,7 +84,7 @@ def open_file(base: Path, path: str, flags: int, mode: int = 0o600) -> int:
         handle = os.open(names[-1], flags | FILE, mode, dir_fd=parent)
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             os.close(handle)
-            raise NotFound(f"{names[-1]!r} is not a file")
+            raise NotFound(f"{quoted(names[-1])} is not a file")
         return handle
 
 
@@ -98,7 +99,7 @@ def status(base: Path, path: str) -> os.stat_result:
     if stat.S_ISLNK(found.st_mode):
         raise Forbidden("Symbolic links are not followed")
     if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
-        raise NotFound(f"{names[-1]!r} is neither file nor directory")
+        raise NotFound(f"{quoted(names[-1])} is neither file nor directory")
     return found
 
 
@@ -139,7 +140,7 @@ def move(base: Path, source: str, target: str) -> None:
     with directory(base, old[:-1]) as parent, directory(base, new[:-1]) as goal, speaking(old[-1]):
         found = os.stat(old[-1], dir_fd=parent, follow_symlinks=False)
         if not stat.S_ISREG(found.st_mode):
-            raise BadRequest(f"{old[-1]!r} is not a file")
+            raise BadRequest(f"{quoted(old[-1])} is not a file")
         refuse_link(goal, new[-1])
         os.rename(old[-1], new[-1], src_dir_fd=parent, dst_dir_fd=goal)
 
@@ -258,24 +259,29 @@ def refuse_link(parent: int, name: str) -> None:
         return
 
 
+def quoted(name: str) -> str:
+    """In double quotes, as everywhere; bytes that are no UTF-8 and control characters are written out."""
+    return json.dumps(name, ensure_ascii=False).encode("utf-8", "backslashreplace").decode()
+
+
 @contextmanager
 def speaking(name: str) -> Iterator[None]:
     """Translates what the system says."""
     try:
         yield
     except FileNotFoundError as problem:
-        raise NotFound(f"{name!r} does not exist") from problem
+        raise NotFound(f"{quoted(name)} does not exist") from problem
     except (NotADirectoryError, IsADirectoryError) as problem:
-        raise BadRequest(f"{name!r}: {problem.strerror}") from problem
+        raise BadRequest(f"{quoted(name)}: {problem.strerror}") from problem
     except PermissionError as problem:
-        raise Forbidden(f"{name!r}: {problem.strerror}") from problem
+        raise Forbidden(f"{quoted(name)}: {problem.strerror}") from problem
     except OSError as problem:
         if problem.errno == errno.ELOOP:
             raise Forbidden("Symbolic links are not followed") from problem
         if problem.errno in (errno.ENOSPC, errno.EDQUOT):
             raise NoSpace("The disk of the service is full") from problem
         if problem.errno in REFUSALS:
-            raise BadRequest(f"{name[:40]!r}: {problem.strerror}") from problem
+            raise BadRequest(f"{quoted(name[:40])}: {problem.strerror}") from problem
         raise
     except UnicodeEncodeError as problem:
         raise BadRequest("Not a path") from problem
