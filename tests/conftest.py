@@ -3,6 +3,7 @@ is set (continuous integration) a skipped system test fails the run."""
 
 import errno
 import os
+import signal
 import socket
 from collections import deque
 from collections.abc import Iterator
@@ -48,6 +49,10 @@ def no_skips() -> bool:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # A shell's background job ignores Ctrl-C, and so would all that the tests start.
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
     if no_skips():
         config.pluginmanager.register(SkipsAreFailures())
 
