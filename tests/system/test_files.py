@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from snakepit.pit.render import size
 from tests.conftest import pick_free_port
 from tests.pitting import Pit
 from tests.serving import PROGRAMS, Serving
@@ -371,8 +372,17 @@ def test_du_says_what_takes_the_space(pit: Pit, home: Path) -> None:
     found = json.loads(pit.ok("du", "--json", "home", "du"))
     assert (found["files"], [entry[0] for entry in found["entries"]]) == (1, ["inner"])
     assert found["size"] >= 1_000_000
-    assert "1.0 MB  home:du (1 files)" in pit.ok("du", "home", "du")
-    assert "home (" in pit.ok("du")
+    assert pit.ok("du", "home", "du").splitlines()[-1] == "   1.0 MB  home:du (1 file)"
+    put(home / "du" / "g", b"")
+    assert "home:du (2 files)" in pit.ok("du", "home", "du")
+    job = pit.submit("head -c 2000000 /dev/zero > $KEEP_DIR/data")
+    pit.ok("wait", str(job))
+    *_, own, used = pit.ok("du").splitlines()
+    assert "  home (" in own
+    assert used.endswith("  home and jobs (no limit)")
+    figures = json.loads(pit.ok("du", "--json"))
+    assert figures["used"] >= figures["size"] + 2_000_000
+    assert used.strip().startswith(size(figures["used"]))
 
 
 def test_mkdir_and_delete(pit: Pit, home: Path) -> None:
