@@ -156,13 +156,13 @@ def node(body: Job) -> str:
             ("Node name", text(body.get("id"))),
             ("State", _node_state(body)),
             ("Since", text(body.get("since"))),
+            ("Resources", _block(_resource(each) for each in resources) if resources else None),
             ("Cores", text(body.get("cpus") or None)),
             ("Memory", size(body["memory"]) if body.get("memory") else None),
             ("Slots", text(body.get("slots") or None)),
             ("Mounts", text(body.get("mounts") or None)),
             ("Limits", _limits(body)),
             ("Isolation", _isolation(body)),
-            ("Resources", _block(_resource(each) for each in resources) if resources else None),
         ]
     )
 
