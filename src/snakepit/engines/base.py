@@ -26,7 +26,7 @@ class Inventory:
     resources: tuple[Resource, ...]
     isolation: str  # "sandbox" or "none"
     isolation_problem: str = ""  # why there is no sandbox, with the exact fix
-    limits: tuple[str, ...] = ()  # which of "cpu", "mem" are enforced there
+    limits: tuple[str, ...] = ()  # which of "cpu", "mem", "pids" are enforced there
     hostname: str = ""
     boot_id: str = ""
     state_id: str = ""  # changes when the agent's memory was lost

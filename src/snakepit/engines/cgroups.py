@@ -10,7 +10,7 @@ from snakepit.engines.agent import limits
 
 
 def prepare_cgroups(cluster: str, uid: int, gid: int = -1) -> tuple[str, ...]:
-    """Makes `snakepit-<cluster>` in every tree and gives it to `uid`; which of cpu, mem are then enforced.
+    """Makes `snakepit-<cluster>` in every tree and gives it to `uid`; which of cpu, mem, pids are then enforced.
 
     Call it in the process from which the agent will be started: on version 2 that process is moved inside, because a
     member may only be moved below a common parent that is ours.
@@ -22,7 +22,7 @@ def prepare_cgroups(cluster: str, uid: int, gid: int = -1) -> tuple[str, ...]:
             made.add(controller)
     if not made and "cgroup2" in mounts:
         made = _prepare_version_2(Path(mounts["cgroup2"]), limits.base_name(cluster), uid, gid)
-    return tuple(name for name, controller in (("cpu", "cpu"), ("mem", "memory")) if controller in made)
+    return tuple(limits.NAMES[controller] for controller in limits.CONTROLLERS if controller in made)
 
 
 def remove_cgroups(cluster: str) -> None:

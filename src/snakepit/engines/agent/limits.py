@@ -11,6 +11,7 @@ from typing import Dict, List, Optional, Set, Tuple
 from snakepit.engines.agent.records import read_text
 
 CONTROLLERS = ("cpu", "memory", "pids")
+NAMES = {"cpu": "cpu", "memory": "mem", "pids": "pids"}  # as a node says them
 PERIOD_US = 100000
 MOST_TASKS = 32768
 
@@ -23,7 +24,7 @@ class Limits:
 
     @property
     def enforced(self) -> List[str]:
-        return [name for name, controller in (("cpu", "cpu"), ("mem", "memory")) if controller in self.bases]
+        return [NAMES[controller] for controller in CONTROLLERS if controller in self.bases]
 
     def make(self, name: str, cpus: int, weight: int, mem_bytes: int) -> List[str]:
         """The group of one process; the files by which it joins."""
