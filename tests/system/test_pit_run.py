@@ -265,7 +265,7 @@ def test_what_was_sent_can_be_had_as_json(pit: Pit) -> None:
         (["T", "2[gpu]"], 2, "\n  2[gpu]\n   ^"),
         (["T", "[9:gtx1070]", "-s", "-d", "x"], 1, "Cluster cannot fulfill resource request"),
         (["T"], 2, "No resources requested from cluster"),
-        (["x" * 41, "[]"], 1, "40 characters max"),
+        (["x" * 41, "[]"], 2, "40 characters max"),
         (["T", "[]", "-s"], 2, "needs something to run"),
         (["T", "[]", "-c", "99999", "-s", "-d", "x"], 1, "The job to continue is not existing"),
         (["T", "[]", "-c", "x"], 2, "no job number"),
