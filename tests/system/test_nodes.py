@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from snakepit.engines import agent_client
 from snakepit.errors import BadRequest
+from snakepit.loop import nodes
 from tests.cluster import RUNNING, WAITING, Cluster, User, running_cluster
 from tests.waiting import wait_until
 
@@ -80,6 +82,10 @@ def test_an_agent_out_of_reach_makes_the_node_offline_and_its_jobs_survive(clust
     assert me.done(number)["exitCode"] == 3
     assert me.log(number).count("[worker 0] over") == 1
     assert len(me.codes(number)) == 1
+
+
+def test_what_a_silent_agent_is_given_is_less_than_the_time_in_which_states_are_true() -> None:
+    assert agent_client.QUIET_S + agent_client.PATIENCE_S + nodes.OFFLINE_AFTER_S < 15
 
 
 def test_an_agent_that_hangs_makes_the_node_offline(cluster: Cluster, me: User) -> None:
