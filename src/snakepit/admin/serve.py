@@ -23,7 +23,7 @@ import uvicorn
 from snakepit import compose
 from snakepit.admin import ground
 from snakepit.config import Settings
-from snakepit.errors import SnakepitError
+from snakepit.errors import ConfigError, SnakepitError
 from snakepit.service.app import Service, make_app
 from snakepit.service.heads import BoundedProtocol
 from snakepit.service.verbs.nodes import add_node
@@ -64,17 +64,37 @@ def run(settings: Settings, local_node: bool) -> None:
 
 
 def open_store(settings: Settings) -> Store:
-    """The database, with the cluster id that the control groups were made for."""
+    """The database, if it is that of the data root."""
     compose.make_directories(settings.data_root)
     store = compose.make_store(settings)
-    before = ground.cluster_id(settings.data_root)
-    if store.read_now(meta.get, "cluster_id") is None:
-        store.write_now(meta.put, "cluster_id", before)
-    known = store.read_now(meta.get, "cluster_id")
-    if known is not None and known != before:
-        (settings.data_root / "cluster-id").write_text(known + "\n")
-        log.warning("the cluster id was %s: limits of cores and memory hold from the next start on", known)
+    try:
+        _belong_together(settings, store)
+    except BaseException:
+        store.close()
+        raise
     return store
+
+
+def _belong_together(settings: Settings, store: Store) -> None:
+    """With the database of another data root running jobs would be called lost, and with another database the
+    directories of all jobs would be thrown away, as those of nobody."""
+    root = settings.data_root
+    ours, theirs = ground.cluster_id(root), store.read_now(meta.get, "cluster_id")
+    if theirs is None:
+        if job := next((path.name for path in (root / "pits").iterdir() if path.name.isdigit()), None):
+            raise ConfigError(
+                f"the data root {root} has jobs (pits/{job} …), of which this new database knows nothing. "
+                f"Set `database` to the one that was used with it, or move {root}/pits away to begin anew"
+            )
+        store.write_now(meta.put, "cluster_id", ours)
+    elif theirs != ours and not settings.database:  # it lies in the data root
+        (root / "cluster-id").write_text(theirs + "\n")
+        log.warning("the cluster id was %s: limits of cores and memory hold from the next start on", theirs)
+    elif theirs != ours:
+        raise ConfigError(
+            f"the database is that of another data root (cluster {theirs}; {root} is of cluster {ours}), whose service "
+            f"may be running: use another database. If that data root is lost, write {theirs} into {root}/cluster-id"
+        )
 
 
 async def _serve(settings: Settings, store: Store, bound: socket.socket, local_node: bool) -> None:

@@ -69,6 +69,7 @@ async def sweep(store: Store, root: Path) -> None:
         await asyncio.to_thread(drop_leftovers, root)
         there = [int(path.name) for path in _listed(root / "pits") if path.name.isdigit()]
         for id in await store.read(_unknown, there):
+            log.warning("pits/%d goes to the trash: there is no such job", id)
             await asyncio.to_thread(drop_job, root, id)
         refs = {id: user for user, id in await asyncio.to_thread(list, snapshots.all_kept(root))}
         for id in await store.read(_unknown, list(refs)):
