@@ -1,7 +1,8 @@
 """The only reader of the environment and of snakepit.conf: a YAML file becomes one frozen value, `Settings`.
 
 Every value knows where it came from (default, file, environment, command line). Obsolete keys are warned about, unknown
-keys and bad values refused by name. Times are seconds inside, time-values (`1h 30m`; a plain number is ms) in the file.
+keys and bad values refused by name, all of them at once. Times are seconds inside, time-values (`1h 30m`; a plain
+number is ms) in the file.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import difflib
 import ipaddress
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ import yaml
 from snakepit.core.sizes import parse_size
 from snakepit.errors import ConfigError, SnakepitError
 from snakepit.wire.durations import parse_duration_s, render_duration
+from snakepit.wire.names import is_reserved
 
 SYSTEM_FILE = Path("/etc/snakepit/snakepit.conf")
 DAY_S = 86400.0
@@ -94,19 +96,24 @@ def load(
     origins: dict[str, str] = {}
     written: dict[str, Any] = {}
     warnings: list[str] = []
+    mistakes: list[str] = []
     found = find_file(path, environ)
     if found is not None:
-        _merge(written, origins, _known(_read(found), found, warnings), str(found))
+        _merge(written, origins, _known(_read(found, mistakes), found, warnings, mistakes), str(found))
     for variable, key in ENVIRONMENT.items():
         if environ.get(variable):
             _merge(written, origins, {key: environ[variable]}, f"${variable}")
     given = {key: value for key, value in (overrides or {}).items() if value is not None}
-    _merge(written, origins, _known(given, "command line", warnings), "command line")
-    values = {KEYS[key].attribute: _value(key, raw, origins[key]) for key, raw in written.items()}
+    _merge(written, origins, _known(given, "command line", warnings, mistakes), "command line")
+    values = _values(written, origins, mistakes)
     values.setdefault("data_root", default_data_root(environ))
     values.setdefault("port", 80 if os.geteuid() == 0 else 8080)
     settings = Settings(**values, warnings=tuple(warnings), origins=origins)
-    _check_together(settings)
+    well_read = all(KEYS[key].attribute in values for key in written if key in ("tokenTTL", "tokenMaxAge"))
+    if well_read and settings.token_max_age_s < settings.token_ttl_s:
+        mistakes.append("tokenMaxAge must not be shorter than tokenTTL")
+    if mistakes:
+        raise ConfigError("\n".join(mistakes))
     return settings
 
 
@@ -147,6 +154,17 @@ def _text(raw: object) -> str:
     return str(raw)
 
 
+def _interface(raw: object) -> str:
+    """An address, or the name of a host; what is only digits and dots is meant as an address."""
+    text = _text(raw)
+    try:
+        if re.fullmatch(r"[0-9.]+|.*[^A-Za-z0-9_.-].*", text, re.DOTALL):
+            ipaddress.ip_address(text)
+    except ValueError:
+        raise ValueError("expected an address such as 127.0.0.1, or the name of a host") from None
+    return text
+
+
 def _path(raw: object) -> Path:
     text = _text(raw)
     if not text or "\0" in text:
@@ -185,6 +203,13 @@ def _time(low_s: float = 0.0) -> Callable[[object], float]:
         return seconds
 
     return read
+
+
+def _kept(raw: object) -> float:
+    seconds = _time()(raw)
+    if seconds == 0:
+        raise ValueError("0 would remove all of them at once; a time such as 100y keeps them")
+    return seconds
 
 
 def _size(raw: object) -> int:
@@ -230,6 +255,8 @@ def _environment(raw: object) -> dict[str, str]:
             raise ValueError(f"{name!r} is no name of an environment variable")
         if isinstance(value, dict | list) or value is None:
             raise ValueError(f"the value of {name} must be a text or a number")
+        if is_reserved(name):
+            raise ValueError(f"{name} is set by the scheduler")
     return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in raw.items()}
 
 
@@ -272,7 +299,7 @@ class Key:
 
 
 KEYS: dict[str, Key] = {
-    "interface": Key("interface", _text),
+    "interface": Key("interface", _interface),
     "port": Key("port", _whole(1, 65535)),
     "logLevel": Key("log_level", _whole(0, 2)),
     "debugHttp": Key("debug_http", _flag),
@@ -307,8 +334,8 @@ KEYS: dict[str, Key] = {
     "maxUserSize": Key("max_user_size_bytes", _size),
     "maxGroupSize": Key("max_group_size_bytes", _size),
     "keepSrc": Key("keep_src_s", _time(), render_duration),
-    "keepJobs": Key("keep_jobs_s", _time(), render_duration),
-    "keepAudit": Key("keep_audit_s", _time(), render_duration),
+    "keepJobs": Key("keep_jobs_s", _kept, render_duration),
+    "keepAudit": Key("keep_audit_s", _kept, render_duration),
     "keepTrash": Key("keep_trash_s", _time(), render_duration),
     "fileOrigins": Key("file_origins", _flag),
 }
@@ -327,7 +354,7 @@ ENVIRONMENT = {
 }
 
 
-def _known(raw: Mapping[str, Any], place: object, warnings: list[str]) -> dict[str, Any]:
+def _known(raw: Mapping[str, Any], place: object, warnings: list[str], mistakes: list[str]) -> dict[str, Any]:
     known: dict[str, Any] = {}
     for key, value in raw.items():
         if key in OBSOLETE:
@@ -339,16 +366,19 @@ def _known(raw: Mapping[str, Any], place: object, warnings: list[str]) -> dict[s
             known[key] = value
         else:
             near = difflib.get_close_matches(str(key), [*KEYS, *RENAMED], n=1)
-            raise ConfigError(f"{place}: unknown key {str(key)!r}" + (f", did you mean {near[0]}?" if near else ""))
+            mistakes.append(f"{place}: unknown key {str(key)!r}" + (f", did you mean {near[0]}?" if near else ""))
     return known
 
 
-def _value(key: str, raw: object, origin: str) -> Any:
-    try:
-        return KEYS[key].read(raw)
-    except ValueError as problem:
-        shown = "" if key in ("database", "workerEnv") else f" (it is {raw!r})"
-        raise ConfigError(f"{origin}: {key}: {problem}{shown}") from problem
+def _values(written: Mapping[str, Any], origins: Mapping[str, str], mistakes: list[str]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for key, raw in written.items():
+        try:
+            values[KEYS[key].attribute] = KEYS[key].read(raw)
+        except ValueError as problem:
+            shown = "" if key in ("database", "workerEnv") else f" (it is {raw!r})"
+            mistakes.append(f"{origins[key]}: {key}: {problem}{shown}")
+    return values
 
 
 def _merge(written: dict[str, Any], origins: dict[str, str], new: Mapping[str, Any], origin: str) -> None:
@@ -357,9 +387,10 @@ def _merge(written: dict[str, Any], origins: dict[str, str], new: Mapping[str, A
             written[key], origins[key] = value, origin
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path, mistakes: list[str]) -> dict[str, Any]:
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        content = yaml.safe_load(text)
     except (OSError, UnicodeDecodeError) as problem:
         raise ConfigError(f"{path}: cannot be read: {getattr(problem, 'strerror', None) or problem}") from problem
     except yaml.YAMLError as problem:
@@ -370,12 +401,20 @@ def _read(path: Path) -> dict[str, Any]:
         return {}
     if not isinstance(content, dict):
         raise ConfigError(f"{path}: expected lines of the form 'key: value'")
+    top = yaml.compose(text, Loader=yaml.SafeLoader)
+    for node in (top, *(value for _, value in top.value)):
+        mistakes += [f"{path}:{place}: the key {key!r} is given twice" for key, place in _given_twice(node)]
     return content
 
 
-def _check_together(settings: Settings) -> None:
-    if settings.token_max_age_s < settings.token_ttl_s:
-        raise ConfigError("tokenMaxAge must not be shorter than tokenTTL")
+def _given_twice(node: yaml.Node) -> Iterator[tuple[str, int]]:
+    """YAML lets the last one win without a word."""
+    seen: set[str] = set()
+    for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+        if isinstance(key, yaml.ScalarNode):
+            if key.value in seen:
+                yield key.value, key.start_mark.line + 1
+            seen.add(key.value)
 
 
 def _home(environ: Mapping[str, str]) -> Path:

@@ -65,12 +65,14 @@ def test_config_check_prints_values_and_origins(place: Path) -> None:
     assert re.search(r"^port +99 +\$SNAKEPIT_PORT$", done.stdout, re.MULTILINE)
 
 
-def test_a_bad_configuration_is_one_line_and_exit_code_2(place: Path) -> None:
-    (place / "c").write_text("prot: 5\n")
+def test_mistakes_of_a_configuration_are_one_line_each_and_exit_code_2(place: Path) -> None:
+    (place / "c").write_text("prot: 5\nuntil: some\n")
     for command in (("config", "check"), ("serve",), ("init", "--admin", "anna")):
         done = snakepit(*command, "--config", str(place / "c"))
         assert (done.returncode, done.stdout) == (2, "")
-        assert done.stderr == f"snakepit: {place}/c: unknown key 'prot', did you mean port?\n"
+        unknown, bad = done.stderr.splitlines()
+        assert unknown == f"snakepit: {place}/c: unknown key 'prot', did you mean port?"
+        assert bad == f"snakepit: {place}/c: until: expected one of all, any (it is 'some')"
 
 
 def test_the_unit_does_not_kill_jobs(place: Path) -> None:

@@ -72,6 +72,13 @@ def test_the_file_is_looked_for_in_the_known_places(tmp_path: Path) -> None:
         ("- a", "expected lines of the form 'key: value'"),
         ("a: [", "not valid YAML"),
         ("interface: [a]", "interface: expected a text"),
+        ("interface: 999.1.1.1", "interface: expected an address such as 127.0.0.1"),
+        ("interface: http://localhost", "interface: expected an address such as 127.0.0.1"),
+        ("port: 81\nlogLevel: 2\nport: 82", "snakepit.conf:3: the key 'port' is given twice"),
+        ("workerEnv:\n  A: 1\n  A: 2", "snakepit.conf:3: the key 'A' is given twice"),
+        ("workerEnv: {JOB_NUMBER: 3}", "workerEnv: JOB_NUMBER is set by the scheduler"),
+        ("keepJobs: 0", "keepJobs: 0 would remove all of them at once"),
+        ("keepAudit: 0s", "keepAudit: 0 would remove all of them at once"),
     ],
 )
 def test_bad_values_and_unknown_keys_are_refused_by_name(tmp_path: Path, text: str, words: str) -> None:
@@ -79,6 +86,25 @@ def test_bad_values_and_unknown_keys_are_refused_by_name(tmp_path: Path, text: s
         read(tmp_path, text)
     assert words in refused.value.message
     assert "\n" not in refused.value.message
+
+
+def test_all_mistakes_are_named_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as refused:
+        read(tmp_path, "prot: 80\nport: 0\ntokenTTL: soon\ntokenMaxAge: 1h\nuntil: all\nuntil: some", slots="many")
+    said = refused.value.message.splitlines()
+    words = ("'until' is given twice", "unknown key 'prot'", "port: ", "tokenTTL: 'soon'", "until: exp", "slots: exp")
+    assert len(said) == len(words)
+    assert all(word in line for word, line in zip(words, said, strict=True))
+
+
+@pytest.mark.parametrize("interface", ["127.0.0.1", "::1", "fe80::1%eth0", "localhost", "head.example.org", ""])
+def test_the_interface_is_an_address_or_a_host(tmp_path: Path, interface: str) -> None:
+    assert read(tmp_path, f'interface: "{interface}"').interface == interface
+
+
+def test_code_and_trash_may_go_at_once(tmp_path: Path) -> None:
+    settings = read(tmp_path, "keepSrc: 0\nkeepTrash: 0\nkeepJobs: 1ms")
+    assert (settings.keep_src_s, settings.keep_trash_s, settings.keep_jobs_s) == (0, 0, 0.001)
 
 
 def test_obsolete_keys_are_warned_about_and_old_names_still_count(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from snakepit.core.environment import Paths, Peer, pit_environment
 from snakepit.core.job import AttemptId
+from snakepit.wire.names import is_reserved
 
 PATHS = Paths("/data", "/data/rw/pit", "/data/ro/shared", "/data/rw/home", {"students": "/data/rw/group-students"})
 
@@ -55,6 +56,15 @@ def test_torchrun_finds_all_it_needs() -> None:
     assert own["MASTER_PORT"] == own["PET_MASTER_PORT"] == "20017"
     assert (own["NNODES"], own["NODE_RANK"], own["PET_NNODES"], own["PET_NODE_RANK"]) == ("2", "1", "2", "1")
     assert "RANK" not in own
+
+
+def test_what_a_user_may_replace_are_torchs_variables_and_defaults() -> None:
+    environments = pit_environment(AttemptId(1), peers([1], [1, 1]), PATHS, 20017)
+    open_to_users = {name for own in environments for name in own if not is_reserved(name)}
+    torch = "MASTER_ADDR MASTER_PORT NNODES NODE_RANK RANK WORLD_SIZE LOCAL_RANK"
+    torchrun = "PET_NNODES PET_NODE_RANK PET_NPROC_PER_NODE PET_MASTER_ADDR PET_MASTER_PORT"
+    defaults = "DEBIAN_FRONTEND PYTHONUNBUFFERED CUDA_DEVICE_ORDER"
+    assert open_to_users == set(f"{torch} {torchrun} {defaults}".split())
 
 
 def test_the_users_own_words_come_last() -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from snakepit.errors import SnakepitError
 from snakepit.pit import submission
 from snakepit.pit.arguments import Arguments, UsageError, parse
 from snakepit.pit.commands.run import COMMANDS
@@ -154,7 +153,15 @@ def test_variables_come_from_files_flags_and_here(monkeypatch: pytest.MonkeyPatc
     }
 
 
-@pytest.mark.parametrize(("word", "says"), [("1A=x", "no name"), ("=x", "no name"), ("NOT_SET_HERE", "not set here")])
+@pytest.mark.parametrize(
+    ("word", "says"),
+    [
+        ("1A=x", "no name"),
+        ("=x", "no name"),
+        ("NOT_SET_HERE", "not set here"),
+        ("JOB_NUMBER=3", "JOB_NUMBER is set by the scheduler"),
+    ],
+)
 def test_wrong_variables_are_refused(word: str, says: str) -> None:
     with pytest.raises(UsageError, match=says):
         submission.environment(read("T", "[]", "--env", word))
@@ -162,7 +169,7 @@ def test_wrong_variables_are_refused(word: str, says: str) -> None:
 
 def test_a_wrong_line_of_a_file_is_named() -> None:
     Path("vars").write_text("A=1\nnonsense\n")
-    with pytest.raises(SnakepitError, match="vars, line 2"):
+    with pytest.raises(UsageError, match="vars, line 2"):
         submission.environment(read("T", "[]", "--env-file", "vars"))
 
 

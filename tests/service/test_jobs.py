@@ -72,6 +72,7 @@ def test_a_job_that_succeeds_has_exit_code_0_and_its_result(anna: httpx.Client) 
         ({"retries": 1.5}, '"retries" must be a whole number'),
         ({"retries": 10**20}, '"retries" must be from'),
         ({"env": {"A-B": "x"}}, "'A-B' is no name of an environment variable"),
+        ({"env": {"JOB_NUMBER": "3"}}, "JOB_NUMBER is set by the scheduler"),
         ({"env": {"A": 5}}, '"env" must be a text'),
         ({"env": []}, '"env" must be an object'),
         ({"timeLimit": "soon"}, '"timeLimit"'),

@@ -135,6 +135,7 @@ def test_nodes_can_be_removed_and_added_under_another_name(pit: Pit) -> None:
             1,
             "cannot read /nope: No such file or directory",
         ),
+        (["run", "T", "[]", "-s", "-d", "true", "--env", "JOB_NUMBER=3"], 2, "JOB_NUMBER is set by the scheduler"),
         (["completion", "tcsh"], 2, "bash, zsh or fish"),
     ],
 )

@@ -1,4 +1,5 @@
-"""The `snakepit` command: what an admin types on the head. Errors are one line; bad configuration exits with 2."""
+"""The `snakepit` command: what an admin types on the head. An error is one line; those of a configuration
+are one each, and exit with 2."""
 
 from __future__ import annotations
 
@@ -18,11 +19,15 @@ DATA = click.option("--data", metavar="DIR", help="data root")
 
 
 class Commands(click.Group):
-    """Speaks one line when something of ours goes wrong."""
+    """Speaks a line of each thing of ours that is wrong."""
 
     def invoke(self, context: click.Context) -> Any:
         try:
             return super().invoke(context)
+        except ConfigError as problem:
+            for line in problem.message.splitlines():
+                click.echo(f"snakepit: {line}", err=True)
+            raise SystemExit(problem.exit_code) from problem
         except SnakepitError as problem:
             click.echo(f"snakepit: {problem.message}", err=True)
             raise SystemExit(problem.exit_code) from problem

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 
 from snakepit.client import files
-from snakepit.errors import SnakepitError
 from snakepit.pit.arguments import Arguments, UsageError
 
 REQUEST_FILE = ".pitrequest.txt"
@@ -141,6 +140,11 @@ def environment(arguments: Arguments) -> dict[str, str]:
                 raise UsageError(f"--env {name}: not set here (expected {name}=value)")
             value = os.environ[name]
         values[name] = value
+    if values:
+        from snakepit.wire.names import is_reserved
+
+        if reserved := [name for name in values if is_reserved(name)]:
+            raise UsageError(f"{reserved[0]} is set by the scheduler: choose another name")
     return values
 
 
@@ -157,7 +161,7 @@ def _env_file(path: str) -> dict[str, str]:
             continue
         name, equals, value = line.partition("=")
         if not equals or not _is_name(name.strip()):
-            raise SnakepitError(f"{path}, line {number}: expected NAME=value")
+            raise UsageError(f"{path}, line {number}: expected NAME=value")
         values[name.strip()] = _unquoted(value.strip())
     return values
 

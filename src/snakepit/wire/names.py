@@ -13,6 +13,11 @@ LARGEST_JOB = 2**31 - 1
 TITLE_LENGTH = 40
 SHORTEST_PASSWORD = 8
 VARIABLE = r"[A-Za-z_][A-Za-z0-9_]{0,127}"
+# What tells a process who and where it is. The rest of its environment are defaults, which a user may replace.
+RESERVED = (
+    "JOB_NUMBER|TASK_INDEX|ATTEMPT|GROUP_INDEX|PROCESS_INDEX|WORKER_INDEX|RESULT_FILE|DAEMON|DATA_ROOT"
+    "|(JOB|SRC|WORK|KEEP|SHARED|USER|[A-Z]+_GROUP)_DIR|NUM_GROUPS|NUM_PROCESSES_GROUP[0-9]+|HOST_GROUP[0-9]+_PROCESS[0-9]+"
+)
 # What runs when a job brings no command of its own; a missing file is a success, as in the original.
 COMPUTE = "if [ -f .compute ]; then bash .compute; fi\n"
 
@@ -31,6 +36,11 @@ def problem_with(kind: str, id: str) -> str:
     if re.fullmatch(shape, id):
         return ""
     return f"Wrong {kind} id format: {id[:40]!r} ({words})"
+
+
+def is_reserved(variable: str) -> bool:
+    """Whether the scheduler alone sets this variable of a job's processes."""
+    return re.fullmatch(RESERVED, variable) is not None
 
 
 def may_be_job(id: str) -> bool:

@@ -35,7 +35,7 @@ from snakepit.store import jobs
 from snakepit.store.rows import JobInput, JobRow, NewJob, new_row
 from snakepit.wire import shapes
 from snakepit.wire.fields import LONGEST_TEXT, Field, table
-from snakepit.wire.names import COMPUTE, LARGEST_JOB, TITLE_LENGTH, VARIABLE
+from snakepit.wire.names import COMPUTE, LARGEST_JOB, TITLE_LENGTH, VARIABLE, is_reserved
 
 JOB = table(
     Field("clusterRequest", required=True, longest=10_000),
@@ -194,6 +194,8 @@ def _environment(given: dict[str, str]) -> dict[str, str]:
     for name, value in given.items():
         if not re.fullmatch(VARIABLE, name):
             raise BadRequest(f'"env": {name[:40]!r} is no name of an environment variable')
+        if is_reserved(name):
+            raise BadRequest(f'"env": {name} is set by the scheduler: choose another name')
         if "\0" in value:
             raise BadRequest(f'"env": the value of {name} contains a control character')
     return given
