@@ -12,3 +12,13 @@ def alive(text: str) -> list[int]:
             if entry.name.isdigit() and text.encode() in (entry / "cmdline").read_bytes():
                 found.append(int(entry.name))
     return found
+
+
+def family(pid: int) -> list[int]:
+    """A process and all below it."""
+    below = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            for child in task.read_text().split():
+                below += family(int(child))
+    return [pid, *below]

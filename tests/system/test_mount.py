@@ -8,8 +8,9 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 
 from tests.conftest import pick_free_port
 from tests.pitting import Pit
+from tests.processes import family
 from tests.serving import PROGRAMS, Serving
 from tests.waiting import wait_until
 
@@ -160,6 +162,24 @@ def test_ctrl_c_unmounts_and_a_temporary_mountpoint_goes(pit: Pit) -> None:
         terminal.expect(f"filesystem at {mountpoint} unmounted")
         assert terminal.end() == 0
     assert not mountpoint.exists()
+
+
+def test_a_cluster_that_does_not_answer_keeps_nobody_from_unmounting(pit: Pit, serving: Serving) -> None:
+    stopped: list[int] = []
+    try:
+        with mounted(pit, "home") as there:
+            (there / "known").write_text("for a while")
+            time.sleep(3)  # so long that a look at it would be a question again
+            for pid in family(serving.process.pid):
+                if Path(f"/proc/{pid}/comm").read_text() == "sftp-server\n":
+                    stopped.append(pid)
+                    os.kill(pid, signal.SIGSTOP)
+            assert stopped
+        assert not there.is_mount()
+    finally:
+        for pid in stopped:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
 
 
 def test_signals_that_come_while_it_unmounts_do_not_keep_it_from_that(pit: Pit, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from snakepit.engines import agent_client
 from snakepit.errors import BadRequest
 from snakepit.loop import nodes
 from tests.cluster import RUNNING, WAITING, Cluster, User, running_cluster
+from tests.processes import family
 from tests.waiting import wait_until
 
 UNTIL_GO = "echo up; until [ -e $KEEP_DIR/go ]; do sleep 0.05; done; echo over; exit {code}"
@@ -38,16 +39,6 @@ def power_cut(cluster: Cluster) -> None:
                 with contextlib.suppress(ProcessLookupError):  # it went with one before it
                     os.kill(pid, signal.SIGKILL)
             wait_until(lambda record=record: gone(record["pid"]))  # type: ignore[misc]
-
-
-def family(pid: int) -> list[int]:
-    """A process and all below it."""
-    below = []
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            for child in task.read_text().split():
-                below += family(int(child))
-    return [pid, *below]
 
 
 def gone(pid: int) -> bool:

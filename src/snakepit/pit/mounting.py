@@ -55,8 +55,14 @@ def free(path: str) -> None:
 
 
 def in_use(path: str) -> bool:
-    path = os.path.realpath(path)
-    return any(mount.point == path for mount in mounts()) or os.path.ismount(path)
+    known = {mount.point for mount in mounts()}
+    return _beside(path) in known or os.path.realpath(path) in known or os.path.ismount(path)
+
+
+def _beside(path: str) -> str:
+    """Its real path, found without a look at what is mounted there: that may have to wait for the cluster."""
+    folder, name = os.path.split(os.path.abspath(path))
+    return os.path.join(os.path.realpath(folder), name)
 
 
 def start(client: Client, place: Place, mountpoint: str) -> subprocess.Popen[bytes]:
@@ -131,7 +137,10 @@ def unmount(mountpoint: str) -> None:
             return
         if turn:
             time.sleep(PAUSE_S)
-        done = subprocess.run(_unmounting(os.path.realpath(mountpoint)), capture_output=True, stdin=subprocess.DEVNULL)
+        point = _beside(mountpoint)
+        if not any(mount.point == point for mount in mounts()):
+            point = os.path.realpath(mountpoint)
+        done = subprocess.run(_unmounting(point), capture_output=True, stdin=subprocess.DEVNULL)
         said = done.stderr.decode(errors="replace").strip()
     if in_use(mountpoint):
         raise SnakepitError(
