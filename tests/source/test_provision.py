@@ -9,14 +9,16 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from snakepit.errors import BadRequest, SnakepitError
 from snakepit.source import provision as provisioning
 from snakepit.source.provision import COMPUTE, prepared, provision
+from snakepit.source.sandbox import Finished, Sandbox
 from snakepit.source.sweep import drop_leftovers
 from tests.source.preparing import Head, needs_bubblewrap, processes_naming
 from tests.source.repositories import Repository
@@ -140,8 +142,23 @@ def test_a_copy_that_takes_its_time_says_how_far_it_is(either: Head, monkeypatch
     either.prepare(1, script="true")
     for number in range(300):
         (either.pit(1) / "keep" / str(number)).write_bytes(bytes(1000))
+    monkeypatch.setattr(provisioning, "PROGRESS_S", 3600)
     assert either.prepare(2, script="true", continues=1) == []  # a quick one says nothing
     monkeypatch.setattr(provisioning, "PROGRESS_S", 0.001)
+    looks, size_of, run = threading.Semaphore(0), provisioning._size_of, Sandbox.run
+
+    def looked(directory: Path) -> int:
+        looks.release()
+        return size_of(directory)
+
+    async def slow(box: Sandbox, argv: Sequence[str], **more: Any) -> Finished:
+        """After the third look: the first was at the whole, and after the second something is said."""
+        for _ in range(3):
+            await asyncio.to_thread(looks.acquire)
+        return await run(box, argv, **more)
+
+    monkeypatch.setattr(provisioning, "_size_of", looked)
+    monkeypatch.setattr(Sandbox, "run", slow)
     said = either.prepare(3, script="true", continues=1)
     assert re.fullmatch(r"Copying keep/ of job 1: \S+ of 300K", said[0])
     assert len(list((either.pit(3) / "keep").iterdir())) == 300
