@@ -220,6 +220,42 @@ def test_a_push_onto_a_file_follows_the_seeds_rules(pit: Pit, home: Path) -> Non
         assert terminal.end() == 0
 
 
+def test_only_the_beginning_of_a_file_is_continued(pit: Pit, home: Path) -> None:
+    data = os.urandom(3 << 20)
+    local, remote = pit.project / "whole", home / "whole"
+    here = "Local file is not the beginning of the remote one. Use force option to overwrite it."
+    there = "Remote file is not the beginning of the local one. Use force option to overwrite it."
+    half = data[: 2 << 20]
+    for other in (bytes(1000), half[:-1] + bytes([half[-1] ^ 1]), half[: 1 << 20] + b"x" + half[(1 << 20) + 1 :]):
+        put(remote, data)
+        local.write_bytes(other)
+        assert here in pit.fails("pull", "-c", "home", "whole", "whole")
+        assert local.read_bytes() == other
+        local.write_bytes(data)
+        put(remote, other)
+        assert there in pit.fails("push", "-c", "home", "whole", "whole")
+        assert remote.read_bytes() == other
+        with pit.terminal("push", "home", "whole", "whole") as terminal:
+            terminal.expect("Continue interrupted upload (yN)? ")
+            terminal.type("y\n")
+            terminal.expect("Remote file is not the beginning")
+            assert terminal.end() == 1
+        assert remote.read_bytes() == other
+    pit.ok("push", "-f", "home", "whole", "whole")
+    assert remote.read_bytes() == data
+    put(remote, half)
+    pit.ok("push", "-c", "home", "whole", "whole")
+    assert remote.read_bytes() == data
+    put(remote, half)
+    remote.chmod(0o200)  # what may not be read cannot be compared
+    pit.ok("push", "-c", "home", "whole", "whole")
+    assert remote.read_bytes() == data
+    remote.chmod(0o600)
+    local.write_bytes(half)
+    pit.ok("pull", "-c", "home", "whole", "whole")
+    assert local.read_bytes() == data
+
+
 def test_an_interrupted_pull_leaves_what_was_there_and_goes_on_later(pit: Pit, home: Path) -> None:
     data = os.urandom(1 << 20) * 200
     put(home / "big", data)
@@ -241,6 +277,12 @@ def test_an_interrupted_pull_leaves_what_was_there_and_goes_on_later(pit: Pit, h
     assert "Continuing interrupted download" in done.stderr
     assert local.read_bytes() == data
     assert not list(pit.project.glob(".*.pit-part"))
+    wait_until(killed_in_between)
+    (part,) = pit.project.glob(".*.pit-part")
+    part.write_bytes(bytes(2 << 20))
+    local.unlink()
+    assert "starting over" in pit.run("pull", "home", "big", "big").stderr
+    assert local.read_bytes() == data
 
 
 def test_an_interrupted_forced_push_leaves_what_was_there(pit: Pit, home: Path) -> None:
@@ -270,6 +312,24 @@ def test_transfers_go_on_through_a_restart_of_the_service(pit: Pit, home: Path, 
     serving.start_again()
     assert process.wait(timeout=120) == 0
     assert (home / "through").read_bytes() == data
+
+
+def test_a_file_that_is_rewritten_while_it_is_sent_replaces_nothing(pit: Pit, home: Path, serving: Serving) -> None:
+    put(home / "steady", b"before")
+    with (pit.project / "moving").open("wb") as moving:
+        moving.truncate(600_000_000)
+    command = [str(PROGRAMS / "pit"), "push", "-f", "home", "steady", "moving"]
+    with subprocess.Popen(command, cwd=pit.project, env=pit.environment(), stderr=subprocess.PIPE) as process:
+        wait_until(lambda: part_bytes(home) > 10 << 20)
+        serving.kill()
+        with (pit.project / "moving").open("r+b") as moving:
+            moving.write(b"other")
+        serving.start_again()
+        assert process.stderr is not None
+        assert b"moving changed while it was sent" in process.stderr.read()
+    assert process.returncode == 1
+    assert (home / "steady").read_bytes() == b"before"
+    assert part_bytes(home) == 0
 
 
 # ---------------------------------------------------------------------------------------------------------- directories

@@ -102,6 +102,13 @@ def move(client: Client, place: Place, old: str, new: str) -> None:
 # ---------------------------------------------------------------------------------------------------------------- down
 
 
+def piece(client: Client, place: Place, path: str, start: int, end: int) -> bytes:
+    """Some bytes of a file."""
+    answer = client.answer("GET", place.target("content", path), headers={"Range": f"bytes={start}-{end - 1}"})
+    _refuse_all(answer)
+    return answer.read()
+
+
 def receive(
     client: Client, place: Place, path: str, write: Callable[[bytes], object], offset: int, told: Told = lambda _: None
 ) -> None:
@@ -109,6 +116,8 @@ def receive(
     target, tag, stuck = place.target("content", path), "", 0
     answer = client.answer("GET", target, headers=_range(offset, tag))
     while True:
+        if offset:
+            _refuse_all(answer)
         tag, before = answer.headers.get("etag", ""), offset
         try:
             for block in answer.blocks():
@@ -124,10 +133,13 @@ def receive(
 
 
 def _again(client: Client, target: str, offset: int, tag: str) -> Answer:
-    answer = patient(lambda: client.answer("GET", target, headers=_range(offset, tag)))
-    if offset and answer.status != 206:
+    return patient(lambda: client.answer("GET", target, headers=_range(offset, tag)))
+
+
+def _refuse_all(answer: Answer) -> None:
+    """Where only a part was asked for."""
+    if answer.status != 206:
         raise SnakepitError("The file changed while it was transferred: try again")
-    return answer
 
 
 def _range(offset: int, tag: str) -> dict[str, str]:

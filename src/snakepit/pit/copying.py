@@ -8,6 +8,7 @@ is whole.
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import shlex
 import shutil
@@ -19,7 +20,7 @@ from snakepit.client import transfer
 from snakepit.client.client import Client
 from snakepit.client.http import LostAnswer
 from snakepit.client.places import Place
-from snakepit.errors import BadRequest, NotFound, SnakepitError
+from snakepit.errors import BadRequest, Forbidden, NotFound, SnakepitError
 from snakepit.pit import ask, render
 from snakepit.pit.bar import Bar
 from snakepit.pit.session import open_client
@@ -36,8 +37,11 @@ STREAM_THERE = (
     "use force option to overwrite."
 )
 SAME_THERE = "Remote file of same size already existing: Skipped upload."
+OTHER_HERE = "Local file is not the beginning of the remote one. Use force option to overwrite it."
+OTHER_THERE = "Remote file is not the beginning of the local one. Use force option to overwrite it."
 NOT_A_FILE = "Target path is existing, but not a file."
 HOW = "--continue or --force"
+COMPARED = 1024 * 1024  # bytes before the place where a transfer goes on
 
 
 class How:
@@ -92,26 +96,56 @@ def _pull_file(client: Client, place: Place, path: str, local: str, found: trans
             return
         if not ask.yes(GO_ON_HERE, HOW, how.go_on or None):
             raise BadRequest("Aborted")
-        _fetch(client, place, path, local, found.size, there)
+        if not _fetch(client, place, path, local, found.size, there):
+            raise BadRequest(OTHER_HERE)
         return
     offset = 0
     if os.path.exists(part) and not how.force:
         offset = min(os.stat(part).st_size, found.size)
         render.talk(f"Continuing interrupted download at {render.size(offset)}.")
     _forget_parts(local, except_for=part)
-    _fetch(client, place, path, part, found.size, offset)
+    if not _fetch(client, place, path, part, found.size, offset):
+        render.talk("It is not the beginning of the remote file: starting over.")
+        client.close()
+        _fetch(client, place, path, part, found.size, 0)
     os.replace(part, local)
 
 
-def _fetch(client: Client, place: Place, path: str, local: str, size: int, offset: int) -> None:
+def _fetch(client: Client, place: Place, path: str, local: str, size: int, offset: int) -> bool:
+    """From `offset` on; before it, the last part comes once more, in the same answer, and is compared. False where it
+    differs: then nothing was written."""
+    start = max(0, offset - COMPARED)
     try:
         with open(local, "r+b" if offset else "wb", buffering=0) as file, Bar("downloading", size, offset) as bar:
+            known = os.pread(file.fileno(), offset - start, start) if offset else b""
             file.truncate(offset)
             file.seek(offset)
-            if offset < size or not size:
-                transfer.receive(client, place, path, _whole(file.fileno()), offset, bar)
+            rest = _Rest(known, _whole(file.fileno()))
+            try:
+                transfer.receive(client, place, path, rest.take, start, lambda done: bar(max(done, offset)))
+            except _Differs:
+                return False
+            return not rest.known
     except FileNotFoundError:
         raise NotFound(f"There is no directory {os.path.dirname(local) or '.'}") from None
+
+
+class _Differs(Exception):
+    pass
+
+
+class _Rest:
+    """Takes what is to be `known` already, and writes what follows it."""
+
+    def __init__(self, known: bytes, write: Callable[[bytes], object]) -> None:
+        self.known, self._write = known, write
+
+    def take(self, block: bytes) -> None:
+        expected, self.known = self.known[: len(block)], self.known[len(block) :]
+        if not block.startswith(expected):
+            raise _Differs
+        if rest := block[len(expected) :] if expected else block:
+            self._write(rest)
 
 
 def _whole(handle: int) -> Callable[[bytes], object]:
@@ -249,11 +283,36 @@ def _push_file(client: Client, place: Place, path: str, local: str, found: trans
             if found.size and not ask.yes(GO_ON_THERE, HOW, how.go_on or None):
                 raise BadRequest("Aborted")
             offset = found.size
+            if offset and not _begins(client, place, path, file.fileno(), offset):
+                raise BadRequest(OTHER_THERE)
             file.seek(offset)
         with Bar("uploading", size, offset) as bar:
-            end = _send(client, place, path, found, how, file.readinto, offset, bar, size)
+            end = _send(client, place, path, found, how, _unchanged(file, local), offset, bar, size)
     if end != size:
         raise SnakepitError(f"{local} changed while it was sent: {end} of {size} bytes are there")
+
+
+def _unchanged(file: io.FileIO, local: str) -> transfer.ReadInto:
+    """Reads; at the end a file that was rewritten meanwhile is an error. One that grew is told from its size."""
+    before = os.fstat(file.fileno())
+
+    def read(space: memoryview) -> int | None:
+        count = file.readinto(space)
+        now = os.fstat(file.fileno()) if not count else before
+        if now.st_size == before.st_size and now.st_mtime_ns != before.st_mtime_ns:
+            raise SnakepitError(f"{local} changed while it was sent: send it again with the force option")
+        return count
+
+    return read
+
+
+def _begins(client: Client, place: Place, path: str, local: int, offset: int) -> bool:
+    """Whether the remote file is the beginning of the local one, by its last part. What may not be read is trusted."""
+    start = max(0, offset - COMPARED)
+    try:
+        return transfer.piece(client, place, path, start, offset) == os.pread(local, offset - start, start)
+    except Forbidden:
+        return True
 
 
 def _push_stream(
