@@ -13,6 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from snakepit.service import beneath
 from snakepit.service.usage import measure
 from tests.service.house import House, done, open_house, submit
 from tests.waiting import wait_until
@@ -159,6 +160,37 @@ def test_what_a_killed_transfer_left_goes_with_a_later_one_and_what_is_young_sta
     assert user.put(f"{HOME}/content/t", params={"archive": "tar"}, content=packed({"a": b"1"})).status_code == 200
     left = user.get(f"{HOME}/content/").json()
     assert left == {"dirs": [".0123.pit-part", ".0123456789abcde0.pit-part", "t"], "files": []}
+
+
+def test_what_a_killed_transfer_left_goes_when_a_file_is_made(small: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(beneath, "_looked_at", {})  # an inode may be that of a directory before
+    user = small.user("slain")
+    assert user.put(f"{HOME}/stats/sets", json={"type": "directory"}).status_code == 200
+    folder = small.root / "home" / "slain" / "sets"
+    old, young, foreign = ".0123456789abcdef.pit-part", ".0123456789abcde0.pit-part", ".0123.pit-part"
+    for name, content, days in ((old, bytes(2 * MB), 2), (young, b"on its way", 0.9), (foreign, b"", 2)):
+        (folder / name).write_bytes(content)
+        then = time.time() - days * 86400
+        os.utime(folder / name, (then, then))
+    assert user.get(f"{HOME}/stats", params={"usage": 1}).json()["used"] > 2 * MB
+    assert put(user, "sets/b", bytes(2 * MB)).status_code == 200
+    assert {path.name for path in folder.iterdir()} == {young, foreign, "b"}
+
+
+def test_a_directory_is_not_looked_through_for_every_file(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    user = house.user("often")
+    assert user.put(f"{HOME}/stats/sets", json={"type": "directory"}).status_code == 200
+    looks: list[int] = []
+    monkeypatch.setattr(beneath, "_looked_at", {})
+
+    def look(parent: int) -> bool:
+        looks.append(parent)
+        return False
+
+    monkeypatch.setattr(beneath, "_drop_remains", look)
+    for number in range(5):
+        assert put(user, f"sets/{number}", b"x").status_code == 200
+    assert len(looks) == 1
 
 
 @pytest.mark.parametrize("name", ["../out", "a/../../out", "/../out", "deep/../../../out"])

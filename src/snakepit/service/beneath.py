@@ -26,7 +26,10 @@ LONGEST_PATH = 4096
 ENTRIES_AT_ONCE = 2000
 ASIDE = re.compile(rf"\.[0-9a-f]{{16}}{re.escape(PART)}")
 LEFT_S = 86400  # nobody goes on with a part of this age
+LOOK_EVERY_S = 3600.0
+MOST_LOOKED_AT = 10_000
 _filling: set[str] = set()
+_looked_at: dict[tuple[int, int], float] = {}  # when, by device and inode
 
 
 # What a name or a size that somebody sent may bring about.
@@ -180,10 +183,27 @@ def new_directory(base: Path, path: str, replace: bool) -> Iterator[int]:
             _filling.discard(aside)
 
 
-def _drop_remains(parent: int) -> None:
+def drop_remains(base: Path, path: str) -> bool:
+    """Beside a file that is about to be made; whether there were any. A directory is looked through once an hour, as it
+    may be large, and files many. What is wrong with the path is said by whoever makes the file."""
+    names = components(path)
+    with contextlib.suppress(SnakepitError, OSError), directory(base, names[:-1]) as parent:
+        found, now = os.fstat(parent), time.monotonic()
+        which = found.st_dev, found.st_ino
+        if now - _looked_at.get(which, float("-inf")) < LOOK_EVERY_S:
+            return False
+        if len(_looked_at) >= MOST_LOOKED_AT:
+            _looked_at.clear()
+        _looked_at[which] = now
+        return _drop_remains(parent)
+    return False
+
+
+def _drop_remains(parent: int) -> bool:
     """Of transfers that a crash or a kill cut off here: nobody else would ever take them away, and they count."""
     with os.scandir(parent) as entries:
         names = [entry.name for entry in entries if ASIDE.fullmatch(entry.name) and entry.name not in _filling]
+    dropped = False
     for name in names:
         with contextlib.suppress(OSError):
             found = os.stat(name, dir_fd=parent, follow_symlinks=False)
@@ -193,6 +213,8 @@ def _drop_remains(parent: int) -> None:
                 shutil.rmtree(name, ignore_errors=True, dir_fd=parent)
             else:
                 os.unlink(name, dir_fd=parent)
+            dropped = True
+    return dropped
 
 
 def _exists(parent: int, name: str) -> bool:

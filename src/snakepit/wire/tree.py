@@ -11,7 +11,7 @@ import os
 import stat
 import tarfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import IO, Protocol
 
@@ -237,7 +237,7 @@ def _file(parent: int, name: str, member: tarfile.TarInfo, source: IO[bytes]) ->
     aside = f".{os.urandom(8).hex()}{PART}"
     handle = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | FILE, 0o600, dir_fd=parent)
     try:
-        with os.fdopen(handle, "wb", buffering=0) as target:
+        with os.fdopen(handle, "wb", buffering=0):
             left = member.size
             while left:
                 block = source.read(min(BLOCK, left))
@@ -246,11 +246,11 @@ def _file(parent: int, name: str, member: tarfile.TarInfo, source: IO[bytes]) ->
                 left -= len(block)
                 write(handle, block)
             os.fchmod(handle, member.mode & 0o777 | 0o600)
-            os.utime(handle, (member.mtime, member.mtime))
-            target.flush()
-        os.rename(aside, name, src_dir_fd=parent, dst_dir_fd=parent)
+            os.rename(aside, name, src_dir_fd=parent, dst_dir_fd=parent)
+            os.utime(handle, (member.mtime, member.mtime))  # not before: a part of this age is taken for a remain
     except BaseException:
-        os.unlink(aside, dir_fd=parent)
+        with suppress(FileNotFoundError):
+            os.unlink(aside, dir_fd=parent)
         raise
 
 

@@ -128,6 +128,8 @@ async def _create(call: Call, room: Room, owner: Owner) -> None:
     if body["type"] == "directory":
         await asyncio.to_thread(beneath.make_directories, room.base, room.path)
         return
+    if await asyncio.to_thread(beneath.drop_remains, room.base, room.path):
+        call.service.limits.room_made(owner)
     await call.service.limits.check(owner, max(body.get("size", 0), body.get("coming", 0)))
     await asyncio.to_thread(_make_file, room.base, room.path, body.get("size", 0))
 
