@@ -75,6 +75,20 @@ def test_what_fails_for_one_job_does_not_keep_the_others(pit: Pit) -> None:
     assert pit.run("wait", str(number)).returncode == 143
 
 
+def test_the_missing_jobs_of_a_range_are_one_line(pit: Pit) -> None:
+    number = pit.submit("sleep 300")
+    missing = f"Command failed: jobs {number + 1}-{number + 99}: Job not found\n"
+    for command in ("stop", "wait", "why", "rerun", "log", "rm"):
+        done = pit.run(command, f"{number}-{number + 99}", *(["-y"] if command == "rm" else []))
+        assert (done.returncode, done.stderr.count("Job not found")) == (1, 1), command
+        assert missing.strip() in done.stderr.splitlines(), command
+        if command == "rerun":
+            assert done.stdout == f"=> job number: {number + 1}\n"
+            pit.ok("stop", str(number + 1))
+            pit.run("wait", str(number + 1))
+            missing = missing.replace(f"{number + 1}-", f"{number + 2}-")
+
+
 def test_mine_are_mine_alone(pit: Pit, other: Pit) -> None:
     theirs, mine = running(other), running(pit)
     pit.ok("stop", "--mine")

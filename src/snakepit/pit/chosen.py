@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 from snakepit.client import entities
 from snakepit.client.client import DONE, Client
+from snakepit.errors import NotFound
 from snakepit.pit import render
 from snakepit.pit.arguments import Arguments, UsageError
 
@@ -29,6 +30,34 @@ def jobs(client: Client, arguments: Arguments, mine: Callable[[Client], list[int
     if not words:
         raise UsageError("missing job number")
     return entities.job_numbers(words)
+
+
+def there(client: Client, numbers: list[int]) -> list[int]:
+    """Of several, those that exist; the others are named. One alone is left to its command to fail at."""
+    if len(numbers) < 2:
+        return numbers
+    found, missing = [], []
+    for number in numbers:
+        try:
+            client.job(number)
+            found.append(number)
+        except NotFound:
+            missing.append(number)
+    if missing:
+        render.failure(f"{named(missing)}: Job not found")
+    return found
+
+
+def named(numbers: list[int]) -> str:
+    """`job 5`, `jobs 5, 20-999`."""
+    spans: list[list[int]] = []
+    for number in numbers:
+        if spans and spans[-1][1] == number - 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    shown = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)
+    return f"job {shown}" if len(numbers) == 1 else f"jobs {shown}"
 
 
 def running(client: Client) -> list[int]:

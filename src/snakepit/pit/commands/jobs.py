@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from snakepit.client.client import Client, exit_code
-from snakepit.errors import SnakepitError, WrongState
+from snakepit.errors import NotFound, SnakepitError, WrongState
 from snakepit.pit import chosen, render, session
 from snakepit.pit.arguments import JSON, MINE, Argument, Arguments, Command
 from snakepit.pit.following import DETACHED, sentence
@@ -36,20 +36,24 @@ def rerun(arguments: Arguments) -> int:
         render.out(f"=> job number: {client.rerun(number)}\n")
         render.flush()
 
-    return each(chosen.jobs(client, arguments, chosen.unsuccessful), again)
+    numbers = chosen.jobs(client, arguments, chosen.unsuccessful)
+    there = chosen.there(client, numbers)  # before a new job takes the next number of a range
+    return each(there, again) or int(len(there) < len(numbers))
 
 
 def why(arguments: Arguments) -> int:
     client = session.open_client()
     numbers = chosen.jobs(client, arguments, chosen.live)
-    found = {number: client.why(number) or _not_waiting(client, number) for number in numbers}
+    there = chosen.there(client, numbers)
+    found = {number: client.why(number) or _not_waiting(client, number) for number in there}
+    code = int(len(there) < len(numbers))
     if arguments.on("json"):
         render.json_out(found)
-        return 0
+        return code
     for number, reasons in found.items():
         prefix = f"{number}: " if len(numbers) > 1 else ""
         render.out("".join(f"{prefix}{render.clean(reason, lines=True)}\n" for reason in reasons))
-    return 0
+    return code
 
 
 def _not_waiting(client: Client, number: int) -> list[str]:
@@ -61,7 +65,9 @@ def wait(arguments: Arguments) -> int:
     client = session.open_client()
     numbers = chosen.jobs(client, arguments, chosen.live)
     try:
-        return _wait(client, numbers, arguments.on("json"))
+        there = chosen.there(client, numbers)
+        code = _wait(client, there, arguments.on("json"))
+        return code if len(there) == len(numbers) else 1
     except KeyboardInterrupt:
         render.talk("\nNo longer waiting; the jobs go on.")
         return DETACHED
@@ -88,15 +94,20 @@ def each(numbers: list[int], act: Callable[[int], None]) -> int:
         act(numbers[0])
         return 0
     failed = False
+    missing: dict[str, list[int]] = {}
     for number in numbers:
         try:
             act(number)
+        except NotFound as problem:
+            missing.setdefault(problem.message, []).append(number)
         except SnakepitError as problem:
             failed = True
             render.failure(f"job {number}: {problem.message}")
             if problem.status in (401, 503):
                 break
-    return int(failed)
+    for message, those in missing.items():
+        render.failure(f"{chosen.named(those)}: {message}")
+    return int(failed or bool(missing))
 
 
 COMMANDS = (

@@ -13,7 +13,8 @@ def log(arguments: Arguments) -> int:
     lines = arguments.number("lines")
     client = session.open_client()
     numbers = chosen.jobs(client, arguments, chosen.running)
-    for number in numbers:
+    there = chosen.there(client, numbers)
+    for number in there:
         if len(numbers) > 1:
             render.talk(f"==> job {number} <==")
         if arguments.on("no-follow"):
@@ -21,7 +22,7 @@ def log(arguments: Arguments) -> int:
                 render.out_bytes(block)
         elif (detached := follow(client, number, lines)) is not None:
             return detached
-    return 0
+    return int(len(there) < len(numbers))
 
 
 COMMANDS = (
