@@ -39,6 +39,17 @@ def test_zsh_completes_and_leaves_requests_alone(pit: Pit) -> None:
         assert terminal.end() == 0
 
 
+def test_stop_offers_what_is_not_over_and_log_more_than_the_status_shows(pit: Pit) -> None:
+    ended = [pit.submit("true") for _ in range(22)]
+    pit.ok("wait", *map(str, ended))
+    lives = pit.submit("sleep 300")
+    for command in ("stop", "cancel", "exec", "shell", "forward"):
+        assert pit.ok("__complete", "--", command, "").split() == [str(lives)]
+    for command in ("log", "rerun"):
+        assert {int(each) for each in pit.ok("__complete", "--", command, "").split()} >= {lives, *ended}
+    pit.ok("stop", str(lives))
+
+
 def test_fish_completes(pit: Pit, tmp_path: Path) -> None:
     script = tmp_path / "try.fish"
     script.write_text(

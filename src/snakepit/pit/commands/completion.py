@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from snakepit.client import files
-from snakepit.client.client import Client, account_of_environment
+from snakepit.client.client import DONE, Client, account_of_environment
 from snakepit.errors import SnakepitError
 from snakepit.pit import render
 from snakepit.pit.arguments import Argument, Arguments, Command, UsageError
@@ -41,6 +41,8 @@ FISH = """\
 complete -c pit -f -a '(pit __complete -- (commandline -opc)[2..-1] (commandline -ct) 2>/dev/null)'
 """
 SHELLS = {"bash": BASH, "zsh": ZSH, "fish": FISH}
+NOT_OVER = ("stop", "exec", "shell", "forward")  # commands for jobs that are not over
+LATEST = 100
 FILE_COMMANDS = ("ls", "cat", "pull", "push", "mkdir", "delete", "du", "mount")
 LISTS = {"node": "nodes", "user": "users", "group": "groups", "alias": "aliases"}
 
@@ -89,7 +91,7 @@ def _words(command: Command, place: int, word: str) -> list[str]:
     if name == "shell":
         return list(SHELLS)
     if name == "jobNumber":
-        return _job_numbers()
+        return _job_numbers(over=command.name not in NOT_OVER)
     if name == "node":
         return [f"node:{each}" for each in _ids("nodes")]
     if name == "group":
@@ -112,9 +114,14 @@ def _ids(what: str) -> list[str]:
     return [str(each) for each in _client().call("GET", f"/{what}", limit_s=3)]
 
 
-def _job_numbers() -> list[str]:
-    status = _client().call("GET", "/jobs/status", limit_s=3)
-    return [str(job["id"]) for group in status.values() for job in group]
+def _job_numbers(over: bool = True) -> list[str]:
+    """All that are not over, and of those that are the latest."""
+    client = _client()
+    jobs = [job for group in client.call("GET", "/jobs/status", limit_s=3).values() for job in group]
+    if not over:
+        return [str(job["id"]) for job in jobs if job["state"] < DONE]
+    jobs += client.call("GET", f"/jobs?limit={LATEST}", limit_s=3)
+    return list(dict.fromkeys(str(job["id"]) for job in jobs))
 
 
 def _client() -> Client:
