@@ -165,6 +165,34 @@ def test_a_service_that_is_away_from_the_beginning_is_said_to_be() -> None:
         Client(url).submit("T", "[]", "true")
 
 
+@pytest.mark.parametrize("status", [502, 503, 504])
+def test_a_web_server_without_its_service_is_told_from_the_service(status: int) -> None:
+    with serving(says(refused(status), refused(status, "Out of files"))) as (url, _), Client(url) as client:
+        with pytest.raises(Unavailable, match=rf"the service behind it does not \({status} "):
+            client.call("GET", "/a")
+        with pytest.raises(Unavailable, match=r"^Out of files$"):
+            client.call("GET", "/a")
+
+
+@pytest.mark.parametrize(
+    "complaint",
+    [
+        b"<center>The plain HTTP request was sent to HTTPS port</center>",
+        b"Reason: You're speaking plain HTTP to an SSL-enabled server port.<br />",
+        b"Client sent an HTTP request to an HTTPS server.\n",
+    ],
+)
+def test_plain_http_to_a_port_with_tls_is_told_to_use_https(complaint: bytes) -> None:
+    answer = b"HTTP/1.1 400 Bad Request\r\nContent-Length: %d\r\n\r\n%s" % (len(complaint), complaint)
+    with serving(says(answer)) as (url, _), pytest.raises(BadRequest, match="use https://"):
+        Client(url).hello()
+
+
+def test_an_alert_of_tls_is_told_to_use_https() -> None:
+    with serving(says(b"\x15\x03\x01\x00\x02\x02\x16")) as (url, _), pytest.raises(SnakepitError, match="use https://"):
+        Client(url).hello()
+
+
 def test_two_submits_have_two_keys() -> None:
     with serving(says(ok(b'{"id": 1}'), ok(b'{"id": 2}'))) as (url, seen), Client(url) as client:
         client.submit("T", "[]")

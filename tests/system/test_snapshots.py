@@ -189,6 +189,11 @@ def test_a_job_starts_where_it_was_called_and_sees_the_whole_checkout(
     assert said(cluster.admin, number) == "lib\nlib\ntrain.py\nx.bin"
 
 
+def test_a_job_without_a_snapshot_is_said_to_have_none(cluster: Cluster, pit: Pit, mine: Repository) -> None:
+    number = submitted(pit, "-s", script="true")
+    assert "has no snapshot: jobs with --origin, -a or -s" in pit.fails("diff", str(number))
+
+
 def test_an_unpushed_change_of_a_private_remote_runs_and_shows_no_credentials(
     cluster: Cluster, pit: Pit, mine: Repository
 ) -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 DONE = 7
+PLAIN_HTTP = (b"plain http", b"http request to an https server")  # as nginx, Apache and Caddy complain of it
 RETRY_S = 120  # how long a submit whose answer was lost is tried again
 ERRORS: tuple[type[errors.SnakepitError], ...] = (
     errors.BadRequest,
@@ -316,11 +317,20 @@ def _words(status: int, text: bytes) -> str:
         message = body.get("message") if isinstance(body, dict) else None
     except ValueError:
         message = None
-    return str(message) if message else _usual_words(status)
+    return str(message) if message else _words_of_others(status, text)
 
 
-def _usual_words(status: int) -> str:
+def _words_of_others(status: int, text: bytes) -> str:
+    """What it means that something in front of the service answers in its place."""
     from http import HTTPStatus
+
+    if status in (502, 503, 504):
+        return (
+            f"the web server answers, but the service behind it does not ({status} {HTTPStatus(status).phrase}): "
+            "try again in a while, or ask your admin"
+        )
+    if status == 400 and any(words in text.lower() for words in PLAIN_HTTP):
+        return "this port wants TLS: use https:// in the place of http:// (pit connect https://…)"
 
     try:
         return HTTPStatus(status).phrase

@@ -142,6 +142,8 @@ def _read_status(reader: BinaryIO) -> tuple[int, bool]:
             raise LostAnswer("Lost connection to pit: no answer")
         words = line.split(None, 2)
         if len(words) < 2 or not words[0].startswith(b"HTTP/") or not words[1].isdigit():
+            if line.startswith(b"\x15\x03"):  # an alert of TLS
+                raise SnakepitError("what answers there speaks TLS: use https:// in the place of http://")
             raise SnakepitError("what answers there does not speak HTTP")
         if not 100 <= int(words[1]) < 200:
             return int(words[1]), words[0] != b"HTTP/1.0"

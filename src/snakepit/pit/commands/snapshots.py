@@ -120,8 +120,11 @@ def _service() -> str:
 
 
 def _check_snapshot(job: dict[str, object], number: int) -> None:
-    if not job.get("snapshot"):
-        raise NotFound(f"job {number} did not come with a snapshot, or it is not yours to read")
+    if job.get("snapshot"):
+        return
+    if "provisioning" in job:  # only those who may read a job are told
+        raise NotFound(f"job {number} has no snapshot: jobs with --origin, -a or -s come without one")
+    raise NotFound(f"job {number} is not yours to read")
 
 
 def gc(arguments: Arguments) -> int:
