@@ -71,7 +71,8 @@ class Link:
             self._watching = number
         try:
             self._send({"verb": verb, "number": number, "epoch": self._epoch, **body})
-            return await asyncio.wait_for(answer, timeout_s)
+            async with asyncio.timeout(timeout_s):
+                return await answer
         except TimeoutError:
             await self.close()
             raise Unreachable(f"the agent did not answer within {timeout_s:.0f} s") from None
@@ -190,7 +191,8 @@ class AgentEngine:
         """The next event; None when the connection is lost, or so silent that it was given up."""
         while True:
             try:
-                return await asyncio.wait_for(link.events.get(), QUIET_S)
+                async with asyncio.timeout(QUIET_S):
+                    return await link.events.get()
             except TimeoutError:
                 try:
                     await link.call("hello", PATIENCE_S, cluster=self._cluster)
@@ -268,4 +270,5 @@ class AgentEngine:
 
     async def _pause(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._closed.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._closed.wait()

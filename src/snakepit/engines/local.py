@@ -143,7 +143,8 @@ class SocketWay:
                 cwd="/", env={"PATH": PATH, "HOME": str(self._state_dir), "LANG": "C.UTF-8"},
                 **_identity(self._options.run_as),
             )  # fmt: skip
-            said, _ = await asyncio.wait_for(child.communicate(), START_TIMEOUT_S)
+            async with asyncio.timeout(START_TIMEOUT_S):
+                said, _ = await child.communicate()
         except (OSError, TimeoutError) as error:
             raise Unreachable(f"the agent cannot be started: {error or 'it took too long'}") from None
         if child.returncode != 0:

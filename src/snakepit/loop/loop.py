@@ -180,7 +180,8 @@ class Loop:
         if version is None or version != self._version:
             return self._version
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._versioned.wait(), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await self._versioned.wait()
         return self._version
 
     async def wait_done(self, job: int, timeout_s: float) -> bool:
@@ -193,7 +194,8 @@ class Loop:
                 self._waiters.pop(job, None)
                 return True
         try:
-            await asyncio.wait_for(event.wait(), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await event.wait()
         except TimeoutError:
             return False
         return True
@@ -225,7 +227,8 @@ class Loop:
         answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.tell(handler, *args, answer)
         try:
-            await asyncio.wait_for(answer, 30)
+            async with asyncio.timeout(30):
+                await answer
         except TimeoutError:
             raise Unavailable("The service cannot write it down at the moment; it will be done when it can") from None
 

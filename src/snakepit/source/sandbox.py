@@ -194,10 +194,12 @@ async def _end(process: asyncio.subprocess.Process, pipes: asyncio.Future[list[N
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
     with contextlib.suppress(TimeoutError):  # asyncio waits for the pipes too, whoever holds them
-        await asyncio.wait_for(process.wait(), FAREWELL_S)
+        async with asyncio.timeout(FAREWELL_S):
+            await process.wait()
     if pipes is not None:
         with contextlib.suppress(TimeoutError, asyncio.CancelledError):
-            await asyncio.wait_for(pipes, FAREWELL_S)
+            async with asyncio.timeout(FAREWELL_S):
+                await pipes
 
 
 async def _kill_family(pid: int) -> None:
