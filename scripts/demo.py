@@ -20,9 +20,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from snakepit.engines.cgroups import remove_cgroups
-
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "src"))  # this checkout, wherever its environment was made
+
+from snakepit.engines.cgroups import remove_cgroups  # noqa: E402
+
 CARD = "GeForce GTX 1070"
 START_LIMIT_S = 60
 
