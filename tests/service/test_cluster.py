@@ -4,9 +4,11 @@ import asyncio
 from pathlib import Path
 
 import httpx
+import pytest
 
 from snakepit.core.job import State
-from snakepit.store import jobs
+from snakepit.errors import Unavailable
+from snakepit.store import jobs, nodes
 from snakepit.store.rows import JobInput, NewJob, new_row
 from tests.service.house import House, done, open_house, submit
 from tests.waiting import wait_until
@@ -149,3 +151,19 @@ def test_a_job_that_comes_while_its_node_goes_is_not_begun_there(tmp_path: Path)
         assert admin.get("/nodes").json() == []
         shown = admin.get(f"/jobs/{job}").json()
         assert (shown["attempts"], shown["state"] in (State.WAITING, State.DONE)) == ([], True)
+
+
+def test_a_change_that_cannot_be_written_down_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise Unavailable("The disk is full")
+
+    with open_house(tmp_path) as house:
+        admin = house.user("root")
+        wait_until(lambda: admin.get("/nodes/n0").json()["online"])
+        with monkeypatch.context() as broken:
+            broken.setattr(nodes, "set_inventory", full)
+            assert admin.post("/nodes/n0", json={"slots": 3}).status_code == 503
+        assert admin.get("/nodes/n0").json()["slots"] != 3
+        job = submit(admin)
+        wait_until(lambda: admin.get(f"/jobs/{job}").json()["state"] == State.DONE)
+        assert admin.get(f"/jobs/{job}").json()["outcome"] == "succeeded"

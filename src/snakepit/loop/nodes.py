@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from snakepit.core.job import ProcessId
 from snakepit.engines.base import Engine, Inventory, Offline, Online
-from snakepit.errors import BadRequest, ConfigError, EngineError, NotFound, WrongState
+from snakepit.errors import BadRequest, ConfigError, EngineError, NotFound, Unavailable, WrongState
 from snakepit.loop.live import Changes, Live, LiveNode
 from snakepit.store import nodes
 from snakepit.store.database import Store
@@ -62,13 +62,11 @@ class Nodes:
             try:
                 found = await engine.probe()
                 self._refuse_known_cards(id, found)
-            except BaseException:
+                row = await self._store.write(_change, id, merged, found)
+            except BaseException:  # the one before goes on
                 await engine.close()
                 raise
             await self._let_go(node)
-            await self._store.write(nodes.set_properties, id, merged)
-            await self._store.write(nodes.set_inventory, id, found, _slots(merged, found))
-            row = await self._store.read(nodes.get, id)
             await self._loop.in_turn(lambda changes: self._join(changes, row, engine))
         await self._loop.reload_access()
 
@@ -134,8 +132,8 @@ class Nodes:
             await self._loop.heard(id, event)
 
     async def _probe(self, node: LiveNode) -> None:
-        """Hardware changes while a node is away."""
-        with contextlib.suppress(EngineError):
+        """Hardware changes while a node is away. What cannot be written down now is found again the next time."""
+        with contextlib.suppress(EngineError, Unavailable):
             found = await node.engine.probe()
             # Whether it began a new life is for the decision on Online: keep what was known of that.
             found = replace(found, boot_id=node.row.boot_id, state_id=node.row.state_id)
@@ -219,6 +217,12 @@ class Nodes:
 def _insert(c: Any, id: str, endpoint: str, properties: dict[str, Any], found: Inventory, now: dt.datetime) -> None:
     nodes.insert(c, id, endpoint, properties, now, online=True)
     nodes.set_inventory(c, id, found, _slots(properties, found))
+
+
+def _change(c: Any, id: str, properties: dict[str, Any], found: Inventory) -> NodeRow:
+    nodes.set_properties(c, id, properties)
+    nodes.set_inventory(c, id, found, _slots(properties, found))
+    return nodes.get(c, id)
 
 
 def _slots(properties: dict[str, Any], found: Inventory) -> int:
