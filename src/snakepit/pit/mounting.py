@@ -55,14 +55,15 @@ def free(path: str) -> None:
 
 
 def in_use(path: str) -> bool:
-    known = {mount.point for mount in mounts()}
-    return _beside(path) in known or os.path.realpath(path) in known or os.path.ismount(path)
+    point = _point(path)
+    return any(mount.point == point for mount in mounts()) or os.path.ismount(point)
 
 
-def _beside(path: str) -> str:
-    """Its real path, found without a look at what is mounted there: that may have to wait for the cluster."""
+def _point(path: str) -> str:
+    """Its real path, of a mount of ours without a look at what is mounted: that may have to wait for the cluster."""
     folder, name = os.path.split(os.path.abspath(path))
-    return os.path.join(os.path.realpath(folder), name)
+    beside = os.path.join(os.path.realpath(folder), name)
+    return beside if any(mount.point == beside for mount in mounts()) else os.path.realpath(path)
 
 
 def start(client: Client, place: Place, mountpoint: str) -> subprocess.Popen[bytes]:
@@ -137,10 +138,7 @@ def unmount(mountpoint: str) -> None:
             return
         if turn:
             time.sleep(PAUSE_S)
-        point = _beside(mountpoint)
-        if not any(mount.point == point for mount in mounts()):
-            point = os.path.realpath(mountpoint)
-        done = subprocess.run(_unmounting(point), capture_output=True, stdin=subprocess.DEVNULL)
+        done = subprocess.run(_unmounting(_point(mountpoint)), capture_output=True, stdin=subprocess.DEVNULL)
         said = done.stderr.decode(errors="replace").strip()
     if in_use(mountpoint):
         raise SnakepitError(
