@@ -20,6 +20,7 @@ def upgrade() -> None:
     _jobs()
     _of_jobs()
     _runs()
+    _processes()
 
 
 def _itself() -> None:
@@ -263,6 +264,9 @@ def _runs() -> None:
         sqlite_where=sa.text("ended_at IS NULL"),
         postgresql_where=sa.text("ended_at IS NULL"),
     )
+
+
+def _processes() -> None:
     op.create_table(
         "processes",
         sa.Column("job", sa.BigInteger(), autoincrement=False, nullable=False),
