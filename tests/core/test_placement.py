@@ -333,3 +333,8 @@ def test_a_card_without_known_memory_has_none_to_reserve() -> None:
     free = Free([Node("n0", 8, 64 * GB, 8, cards("fpga"))])
     assert refused(free, "[0.5:fpga/1G]") == ("n0: no fpga with 1G of memory",)
     placed(free, "[0.5:fpga]")
+
+
+def test_equal_processes_leave_each_other_the_cards_that_they_name() -> None:
+    free = Free([node("n0", "gtx1070 gtx1070 rtx3090 rtx3090")])
+    assert len(placed(free, "2:[gpu,gtx1070]").processes) == 2

@@ -6,6 +6,7 @@ its answer per node until that node, or the claims on it, change: most nodes do 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -230,9 +231,12 @@ def _pick(space: Space, masks: tuple[int, ...], terms: tuple[Term, ...], unclaim
 
 
 def _match(candidates: list[tuple[Term, int, list[int]]]) -> _Picked | None:
-    """Terms that compete for the same cards: a bipartite matching, most constrained first, by augmenting paths."""
+    """Terms that compete for the same cards: a bipartite matching, most constrained first, by augmenting paths.
+    Cards that fewer terms could use go first: an equal process may need the others."""
     candidates = sorted(candidates, key=lambda candidate: len(candidate[2]) - candidate[1])
-    units = [(term, order) for term, needed, order in candidates for _ in range(needed)]
+    wanted = Counter(position for _, _, order in candidates for position in order)
+    orders = [(term, needed, sorted(order, key=wanted.__getitem__)) for term, needed, order in candidates]
+    units = [(term, order) for term, needed, order in orders for _ in range(needed)]
     owner: dict[int, int] = {}
 
     def settle(unit: int, tried: set[int]) -> bool:
